@@ -1,0 +1,68 @@
+"""The MQTT bus: one message with its authenticated publisher; one seam, three engines (design D4)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from typing import Protocol
+
+import msgspec
+
+from edge.contract.principal import Principal
+from edge.contract.time import Stamp
+
+
+class Publish(msgspec.Struct, frozen=True):
+    """One message. `live` is False for a replay of something older than its arrival (a retained message)."""
+
+    topic: str
+    payload: bytes
+    qos: int
+    retain: bool
+    who: Principal
+    at: Stamp
+    live: bool = True
+
+
+Done = Callable[[BaseException | None], None]
+"""Called once, in the loop: None when what the sink kept is on disk, else why it is not."""
+
+Sink = Callable[[list[Publish], Done], Collection[int]]
+"""Takes the batch of one loop turn. Returns the positions that it keeps: their acks wait for `done`, the others do not.
+
+With an empty result `done` is never called. A sink must not raise and must not block."""
+
+
+class Bus(Protocol):
+    """Hands every message, wills and the host's own included, to every sink exactly once, in order, in batches."""
+
+    def publish(self, message: Publish) -> None:
+        """Publish from the host; routed, retained and seen by the sinks like a client's."""
+        ...
+
+    def attach(self, sink: Sink) -> None:
+        """Add a sink. Before the engine listens."""
+        ...
+
+    def expel(self, user: str) -> int:
+        """Close every connection and forget every session of an MQTT user (revoked, forgotten); how many."""
+        ...
+
+
+class Admission(msgspec.Struct, frozen=True):
+    """What a client that authenticated may do: topic filters it may publish under, and subscribe within.
+
+    `#` in either is everything but `$` topics.
+    """
+
+    who: Principal
+    user: str
+    publish: tuple[str, ...]
+    subscribe: tuple[str, ...]
+
+
+class Gatekeeper(Protocol):
+    """Decides who may connect by MQTT. Synchronous: device passwords are random tokens, one SHA-256 each."""
+
+    def admit(self, user: str, password: bytes | None, client_id: str, address: str) -> Admission | None:
+        """The admission, or None. Never raises. Failure delays are the gatekeeper's to count."""
+        ...

@@ -1,0 +1,280 @@
+"""Every failure that may leave the node, by name. Numbers belong to the codecs (design §8).
+
+EdgeError
+├── Malformed, InvalidRequest, MethodNotFound, InvalidParams, Internal
+├── NotAuthenticated ─ TokenExpired, SignatureInvalid, CertificateInvalid, NonceInvalid
+├── NotReady, NotPermitted ─ RegistrationClosed, ProtocolVersion
+├── NotFound ─ UnknownAid, Conflict ─ NameTaken, VersionConflict, PreconditionFailed, PreconditionRequired
+├── TooLarge, RateLimited, Unavailable ─ StorageFull, TimedOut
+└── TaskError ─ TaskNotFound, TaskStateInvalid, …
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+
+class EdgeError(Exception):
+    """A named failure. `message` is for the peer: what, why and, where there is one, the next step."""
+
+    retryable: bool = False
+    summary: str = "failed"
+
+    def __init__(self, message: str = "", *, data: Mapping[str, object] | None = None) -> None:
+        self.message = message or self.summary
+        self.data: dict[str, object] = dict(data or {})
+        super().__init__(self.message)
+
+
+class Malformed(EdgeError):
+    """Bytes that are not what they claim to be (bad JSON, bad UTF-8, too deep, too big a number)."""
+
+    summary = "malformed JSON"
+
+
+class InvalidRequest(EdgeError):
+    """JSON, but no valid envelope."""
+
+    summary = "invalid request"
+
+
+class MethodNotFound(EdgeError):
+    """No such operation on this surface."""
+
+    summary = "method not found"
+
+
+class InvalidParams(EdgeError):
+    """A parameter is missing, has the wrong type or lies out of range."""
+
+    summary = "invalid params"
+
+
+class Internal(EdgeError):
+    """Something broke inside; the traceback is in the log, not on the wire."""
+
+    summary = "internal error"
+
+
+class NotAuthenticated(EdgeError):
+    """The caller did not prove who they are."""
+
+    summary = "authentication failed"
+
+
+class TokenExpired(NotAuthenticated):
+    """The token was good once."""
+
+    summary = "token expired"
+
+
+class SignatureInvalid(NotAuthenticated):
+    """A signature does not verify."""
+
+    summary = "signature verification failed"
+
+
+class CertificateInvalid(NotAuthenticated):
+    """A certificate is unknown, foreign, expired, revoked or not for this AID."""
+
+    summary = "certificate invalid"
+
+
+class NonceInvalid(NotAuthenticated):
+    """A nonce is unknown, expired or used."""
+
+    summary = "nonce invalid or expired"
+
+
+class NotReady(EdgeError):
+    """The channel has not authenticated yet: auth.connect comes first."""
+
+    summary = "initialization required: call auth.connect first"
+
+
+class NotPermitted(EdgeError):
+    """The caller is known and may not."""
+
+    summary = "permission denied"
+
+
+class RegistrationClosed(NotPermitted):
+    """Nobody reserved this name."""
+
+    summary = "registration is closed"
+
+
+class ProtocolVersion(EdgeError):
+    """No protocol version in common."""
+
+    summary = "no common protocol version"
+
+
+class NotFound(EdgeError):
+    """No such object, or none that the caller may know of."""
+
+    summary = "not found"
+
+
+class UnknownAid(NotFound):
+    """No such AID on this node."""
+
+    summary = "aid not registered"
+
+
+class Conflict(EdgeError):
+    """The object is already there, or two callers want different things of it."""
+
+    summary = "conflict"
+
+
+class NameTaken(Conflict):
+    """The name belongs to another key."""
+
+    summary = "already exists"
+
+
+class VersionConflict(Conflict):
+    """Somebody changed it meanwhile."""
+
+    summary = "version conflict"
+
+
+class PreconditionFailed(Conflict):
+    """HTTP If-Match or If-None-Match did not hold."""
+
+    summary = "precondition failed"
+
+
+class PreconditionRequired(EdgeError):
+    """HTTP If-Match or If-None-Match is missing."""
+
+    summary = "precondition required"
+
+
+class TooLarge(EdgeError):
+    """Over a byte limit."""
+
+    summary = "too large"
+
+
+class RateLimited(EdgeError):
+    """Over a rate, count or concurrency limit; later it may pass."""
+
+    retryable = True
+    summary = "rate limited"
+
+
+class Unavailable(EdgeError):
+    """The node cannot do it now (starting, stopping, store read-only)."""
+
+    retryable = True
+    summary = "service unavailable"
+
+
+class StorageFull(Unavailable):
+    """The store is read-only: no room, or the medium failed."""
+
+    summary = "storage unavailable: the store is read-only"
+
+
+class TimedOut(Unavailable):
+    """It took too long."""
+
+    summary = "timed out"
+
+
+class UnsupportedOperation(EdgeError):
+    """Known, but not offered here."""
+
+    summary = "unsupported operation"
+
+
+class ContentTypeNotSupported(EdgeError):
+    """No common content type."""
+
+    summary = "content type not supported"
+
+
+class PushNotSupported(EdgeError):
+    """Push notifications are off."""
+
+    summary = "push notifications are not supported"
+
+
+class ExtendedCardNotConfigured(EdgeError):
+    """There is no extended agent card."""
+
+    summary = "no authenticated extended card is configured"
+
+
+class TaskError(EdgeError):
+    """Something about a task."""
+
+    summary = "task error"
+
+
+class TaskNotFound(TaskError):
+    """No such task, or none that the caller may know of."""
+
+    summary = "task not found"
+
+
+class TaskStateInvalid(TaskError):
+    """The task's state has no such move."""
+
+    summary = "task state invalid"
+
+
+class TaskInputRequired(TaskError):
+    """The task waits for an answer first."""
+
+    summary = "task input required"
+
+
+class TaskCanceled(TaskError):
+    """The task was canceled."""
+
+    summary = "task canceled"
+
+
+class TaskRejected(TaskError):
+    """The task was rejected."""
+
+    summary = "task rejected"
+
+
+class TaskFailed(TaskError):
+    """The task has failed; the failure is recorded."""
+
+    summary = "task failure recorded"
+
+
+class TaskAlreadyAccepted(TaskError):
+    """Second accept."""
+
+    summary = "task already accepted"
+
+
+class TaskNotCancelable(TaskError):
+    """The task is over, or its actuator cannot stop."""
+
+    summary = "task not cancelable"
+
+
+class TaskTerminal(TaskError):
+    """No input after the end."""
+
+    summary = "task is in a terminal state"
+
+
+class TaskAccessDenied(TaskError):
+    """Not a participant."""
+
+    summary = "task access denied"
+
+
+class OutputTooLarge(TaskError):
+    """Artifacts over the limit; use storage and send a reference."""
+
+    summary = "task output too large: store it and send a reference"

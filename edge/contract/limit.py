@@ -1,0 +1,54 @@
+"""A limit has a name, a default, a unit and the error it raises; its counter and its config key come from here."""
+
+from __future__ import annotations
+
+import msgspec
+
+from edge.contract.errors import EdgeError, TooLarge
+
+
+class Limit(msgspec.Struct, frozen=True):
+    """One bound on what others may ask of the node.
+
+    `name` is dotted and is the configuration key (`limits.<name>`) and the counter
+    (`limit_hits{name=…}`). `error` None means: the transport closes or drops, as `about` says.
+    """
+
+    name: str
+    default: int
+    unit: str
+    about: str
+    error: type[EdgeError] | None = TooLarge
+
+
+class Limits:
+    """The limits in force and how often each was hit. One per node; tests make their own."""
+
+    def __init__(self, overrides: dict[str, int] | None = None) -> None:
+        self._values = dict(overrides or {})
+        self.hits: dict[str, int] = {}
+
+    def __getitem__(self, limit: Limit) -> int:
+        return self._values.get(limit.name, limit.default)
+
+    def hit(self, limit: Limit, count: int = 1) -> None:
+        """Count a refusal."""
+        self.hits[limit.name] = self.hits.get(limit.name, 0) + count
+
+    def refuse(self, limit: Limit, detail: str = "") -> EdgeError:
+        """Count a refusal and make its error (for `raise`)."""
+        self.hit(limit)
+        text = f"{limit.name}: over {self[limit]} {limit.unit}" + (f" ({detail})" if detail else "")
+        return (limit.error or TooLarge)(text, data={"limit": limit.name, "max": self[limit]})
+
+
+REGISTRY: dict[str, Limit] = {}
+"""Every declared limit by name; a test walks it and demands a test at the edge of each."""
+
+
+def declare(name: str, default: int, unit: str, about: str, error: type[EdgeError] | None = TooLarge) -> Limit:
+    """Declare a limit, once, at import time."""
+    if name in REGISTRY:
+        raise ValueError(f"limit {name} is declared twice")
+    REGISTRY[name] = Limit(name, default, unit, about, error)
+    return REGISTRY[name]

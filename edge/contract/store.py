@@ -1,0 +1,129 @@
+"""Units of work and logs: ack-after-commit and event-after-commit as properties of the mechanism (design D5, D6, D18)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol, TypeVar
+
+from edge.contract.event import Event
+from edge.contract.gap import Gap
+from edge.contract.time import Stamp
+
+T = TypeVar("T")
+
+INCARNATION_SHIFT = 40
+"""A number is `incarnation << 40 | counter`; both fit 2^53 (design D18)."""
+
+
+class Log(Protocol):
+    """One append-only numbered sequence per (log, key), seen inside one unit."""
+
+    def head(self, key: str) -> int:
+        """The last number given out for `key` (0: none yet)."""
+        ...
+
+    def floor(self, key: str) -> int:
+        """Rows up to and including this number are gone."""
+        ...
+
+    def append(self, key: str, rows: Sequence[bytes]) -> int:
+        """Add rows; the number of the last one. The first is that minus `len(rows) - 1`."""
+        ...
+
+    def number(self, key: str, count: int = 1) -> int:
+        """Reserve `count` numbers for rows kept in a table of their own; the last of them."""
+        ...
+
+    def after(self, key: str, seq: int, rows: int, octets: int) -> list[tuple[int, bytes]]:
+        """Rows above `seq`, ascending: at most `rows`, and at most `octets` of body (but one row if there is any)."""
+        ...
+
+    def ack(self, key: str, reader: str, seq: int) -> int:
+        """Move a reader's cursor forward; never back, never above the head. Where it stands now."""
+        ...
+
+    def cursor(self, key: str, reader: str) -> int:
+        """Where a reader stands (0: nowhere yet)."""
+        ...
+
+    def raise_floor(self, key: str, seq: int) -> None:
+        """Say that rows up to `seq` are gone (the owner has removed them and declared the gap)."""
+        ...
+
+    def evict(self, key: str, keep_octets: int, reason: str) -> Gap | None:
+        """Drop the oldest rows until `keep_octets` remain; the gap is declared in the same unit."""
+        ...
+
+
+class Unit(Protocol):
+    """One unit of work in one file: a savepoint of the commit now gathering. Runs on the writer thread.
+
+    What it does is on disk before its callback runs and before its events go out; if it raises, none of it happened.
+    """
+
+    @property
+    def at(self) -> Stamp:
+        """When the unit was handed over."""
+        ...
+
+    @property
+    def wall_us(self) -> int:
+        """µs since 1970 UTC then."""
+        ...
+
+    def run(self, sql: str, args: Sequence[object] = ()) -> list[tuple[object, ...]]:
+        """Run one statement; its rows."""
+        ...
+
+    def log(self, name: str) -> Log:
+        """A log of this file by name."""
+        ...
+
+    def append(self, log: str, key: str, rows: Sequence[bytes]) -> int:
+        """`self.log(log).append(key, rows)`."""
+        ...
+
+    def emit(self, event: Event) -> None:
+        """Publish an event once this unit is on disk."""
+        ...
+
+    def after(self, call: Callable[[], None]) -> None:
+        """Call in the loop once this unit is on disk; never if it is not. Before the unit's own callback."""
+        ...
+
+    def once(self, surface: str, who: str, key: str) -> bytes | None:
+        """The answer already given to this caller's key, if any (design D23)."""
+        ...
+
+    def keep(self, surface: str, who: str, key: str, digest: bytes, answer: bytes, until_us: int) -> None:
+        """Remember the answer to a key until wall time `until_us`."""
+        ...
+
+    def lose(self, gap: Gap) -> None:
+        """Write the loss ledger."""
+        ...
+
+
+class Store(Protocol):
+    """One database file with its own single writer thread."""
+
+    @property
+    def read_only(self) -> bool:
+        """True after the medium failed or filled: reads go on, writes fail with `StorageFull`."""
+        ...
+
+    def write(self, work: Callable[[Unit], T], done: Callable[[T | BaseException], None]) -> None:
+        """Queue a unit for the next commit; `done` runs in the loop with its result once it is on disk, or with its error."""
+        ...
+
+    async def commit(self, work: Callable[[Unit], T]) -> T:
+        """`write`, awaited. Raises what the unit raised, or `StorageFull`."""
+        ...
+
+    def bulk(self, sql: str, rows: Sequence[tuple[object, ...]], done: Callable[[BaseException | None], None]) -> None:
+        """Queue hot rows: all rows of one statement in a commit go down together."""
+        ...
+
+    async def read(self, work: Callable[[Unit], T]) -> T:
+        """Run a read-only unit on a reader thread."""
+        ...

@@ -1,0 +1,81 @@
+"""Ports between the task engine and the world (design D7): what is ordered, and what comes back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+import msgspec
+
+from edge.contract.capability import Skill
+
+
+class Order(msgspec.Struct, frozen=True, kw_only=True):
+    """A task on its way to a capability. JSON texts are what the caller sent: the device sees all parts and metadata.
+
+    `value` is the command in the capability's own terms (JSON), b"" for "read". `deadline_us` is wall time or 0.
+    """
+
+    task_id: str
+    skill: str
+    params: bytes = b"{}"
+    verb: str = ""
+    message_id: str = ""
+    context_id: str = ""
+    parts: bytes = b"[]"
+    metadata: bytes = b"{}"
+    deadline_us: int = 0
+    again: bool = False
+    """True when it is sent a second time after a crash (native devices and repeat-safe capabilities only)."""
+
+
+class Report(msgspec.Struct, frozen=True, kw_only=True):
+    """What the world says about a task.
+
+    state: `accepted working need_input delivered completed failed rejected canceled`. `seq` is the device's own
+    number (0: none); a repeat is ignored. `message` is a JSON part list, `artifact` JSON
+    `{id, name?, append, last, parts}`.
+    """
+
+    task_id: str
+    state: str
+    seq: int = 0
+    reason: str = ""
+    message: bytes = b""
+    artifact: bytes = b""
+
+
+class DeviceGate(Protocol):
+    """The only way to act on the world. Implemented by `devices`, handed down to the task service."""
+
+    def skills(self) -> list[Skill]:
+        """Every skill there is now, by id, with latest values."""
+        ...
+
+    def skill(self, skill_id: str) -> Skill | None:
+        """One skill."""
+        ...
+
+    def check(self, order: Order) -> None:
+        """Whether the order makes sense for the capability. Raises `NotFound`, `InvalidParams`."""
+        ...
+
+    def deliver(self, order: Order) -> None:
+        """Publish the command or task; after the commit that records the intent. Reports come through the sink."""
+        ...
+
+    def cancel(self, order: Order) -> None:
+        """Ask the device to stop."""
+        ...
+
+    def answer(self, task_id: str, skill: str, parts: bytes) -> None:
+        """Hand the caller's input to a device that asked."""
+        ...
+
+
+class TaskSink(Protocol):
+    """Where devices report. Implemented by the task service, handed down to `devices`."""
+
+    def report(self, report: Report, done: Callable[[BaseException | None], None]) -> None:
+        """Apply a report in one unit; `done` runs in the loop when it is on disk."""
+        ...

@@ -1,0 +1,134 @@
+"""The one door for JSON from outside (design D3a), and the one way out.
+
+What passes `loads` can be read by every published SDK: no duplicate keys, no number above
+2^53−1, no lone surrogates, bounded in size and depth.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any, NoReturn, TypeVar
+
+import msgspec
+
+from edge.contract.errors import Malformed, TooLarge
+
+T = TypeVar("T")
+
+SAFE_INTEGER = 2**53 - 1
+"""The largest magnitude a JSON number may have: above it JavaScript and the AUN SDK drop the connection."""
+
+
+class JsonLimits(msgspec.Struct, frozen=True):
+    """How much JSON one reader accepts: bytes of the whole text, levels of nesting."""
+
+    octets: int = 1_048_576
+    depth: int = 32
+
+
+DEFAULT = JsonLimits()
+
+
+def loads(data: bytes | bytearray | memoryview | str, limits: JsonLimits = DEFAULT) -> Any:
+    """Read one JSON value.
+
+    Raises `TooLarge` over `limits.octets`, `Malformed` for anything else that is not clean JSON.
+    """
+    if isinstance(data, str):
+        try:
+            raw = data.encode()
+        except UnicodeEncodeError:
+            raise Malformed("lone surrogate in JSON text") from None
+    else:
+        raw = bytes(data)
+    if len(raw) > limits.octets:
+        raise TooLarge(f"JSON text over {limits.octets} bytes", data={"max": limits.octets})
+    _check_depth(raw, limits.depth)
+    try:
+        value = _DECODER.decode(raw.decode("utf-8"))
+    except UnicodeDecodeError:
+        raise Malformed("not valid UTF-8") from None
+    except RecursionError:
+        raise Malformed("JSON nested too deep") from None
+    except ValueError as error:
+        raise Malformed(str(error) or "malformed JSON") from None
+    if b"\\ud" in raw or b"\\uD" in raw:
+        _refuse_surrogates(value)
+    return value
+
+
+def dumps(value: object) -> bytes:
+    """Compact JSON, UTF-8, of plain values and records."""
+    return msgspec.json.encode(value)
+
+
+def decode(raw: bytes | memoryview, kind: type[T]) -> T:
+    """Read already-vetted JSON (it has passed `loads` once) into a record. Raises `Malformed`."""
+    try:
+        return msgspec.json.decode(raw, type=kind)
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+        raise Malformed(str(error)) from None
+
+
+def canonical(value: object) -> bytes:
+    """JSON with sorted keys, `,` and `:` separators, non-ASCII unescaped: the form that AUN signatures hash."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def _check_depth(raw: bytes, allowed: int) -> None:
+    """Refuse deep nesting before any parser recurses: each round peels the innermost brackets."""
+    if raw.count(b"[") + raw.count(b"{") <= allowed:
+        return
+    brackets = _STRINGS.sub(b"", raw).translate(_BRACKETS, _NOT_BRACKETS)
+    for _ in range(allowed):
+        brackets = brackets.replace(b"[]", b"")
+        if not brackets:
+            return
+    raise Malformed(f"JSON nested deeper than {allowed} levels")
+
+
+def _pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("duplicate key in JSON object")
+    return found
+
+
+def _integer(text: str) -> int:
+    if len(text) > 17 or abs(int(text)) > SAFE_INTEGER:
+        raise ValueError("number above 2^53-1")
+    return int(text)
+
+
+def _float(text: str) -> float:
+    value = float(text)
+    if abs(value) > SAFE_INTEGER:
+        raise ValueError("number above 2^53-1")
+    return value
+
+
+def _constant(text: str) -> NoReturn:
+    raise ValueError(f"{text} is not JSON")
+
+
+def _refuse_surrogates(value: object) -> None:
+    if isinstance(value, str):
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            raise Malformed("lone surrogate in JSON text") from None
+    elif isinstance(value, Mapping):
+        for key, item in value.items():
+            _refuse_surrogates(key)
+            _refuse_surrogates(item)
+    elif isinstance(value, list):
+        for item in value:
+            _refuse_surrogates(item)
+
+
+_STRINGS = re.compile(rb'"(?:[^"\\\\]|\\\\.)*"', re.DOTALL)
+_BRACKETS = bytes.maketrans(b"{}", b"[]")
+_NOT_BRACKETS = bytes(byte for byte in range(256) if byte not in b"[]{}")
+_DECODER = json.JSONDecoder(object_pairs_hook=_pairs, parse_int=_integer, parse_float=_float, parse_constant=_constant)
