@@ -1,4 +1,4 @@
-"""One thing that a device measures or does. Conventions produce these; every agent protocol renders them (design §5)."""
+"""One thing that a device measures or does: conventions produce it, every agent protocol renders it (design §5)."""
 
 from __future__ import annotations
 

@@ -5,8 +5,8 @@ Dispatcher, JSON Schema, reference, CLI and contract tests all read these declar
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, ClassVar, Generic, TypeVar
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 import msgspec
 
@@ -70,6 +70,8 @@ class Outcome(msgspec.Struct, kw_only=True):
     become: Principal | None = None
     hello: bytes = b""
     close: int | None = None
+    watch: tuple[tuple[str, str], ...] = ()
+    """(log, key) pairs whose events this channel hears from now on, until it ends."""
 
 
 class Op(msgspec.Struct, frozen=True, kw_only=True):
@@ -100,6 +102,18 @@ class Op(msgspec.Struct, frozen=True, kw_only=True):
     doc: str = ""
     run: Callable[..., Any] | None = None
     before: Callable[[Any], Awaitable[Any]] | None = None
+
+
+class Calls(Protocol):
+    """How one area asks another: by operation name, never by import."""
+
+    async def call(self, op: str, params: object, who: Principal) -> Any:
+        """Run an operation with a params record (or a plain mapping) as `who`; its result."""
+        ...
+
+
+Spawn = Callable[[Coroutine[Any, Any, None]], None]
+"""Starts a coroutine in the node's TaskGroup; what it raises is logged, counted and does not end the node."""
 
 
 def op(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from enum import StrEnum
 
+from typing import Protocol
+
 import msgspec
 
 
@@ -60,3 +62,11 @@ GUEST = Principal(kind=Kind.GUEST, aid="")
 
 NODE = Principal(kind=Kind.NODE, aid="", scopes=frozenset({"*"}), via="node")
 """The node itself, for work it does on its own account."""
+
+
+class Tokens(Protocol):
+    """Turns a bearer token (AUN access token or node token) into its principal."""
+
+    async def principal(self, token: str) -> Principal:
+        """Raises `NotAuthenticated` or `TokenExpired`."""
+        ...

@@ -1,4 +1,4 @@
-"""Units of work and logs: ack-after-commit and event-after-commit as properties of the mechanism (design D5, D6, D18)."""
+"""Units of work and logs: ack-after-commit and event-after-commit are properties of the mechanism (D5, D6, D18)."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ class Store(Protocol):
         ...
 
     def write(self, work: Callable[[Unit], T], done: Callable[[T | BaseException], None]) -> None:
-        """Queue a unit for the next commit; `done` runs in the loop with its result once it is on disk, or with its error."""
+        """Queue a unit for the next commit; `done` gets its result, in the loop, once it is on disk, or its error."""
         ...
 
     async def commit(self, work: Callable[[Unit], T]) -> T:

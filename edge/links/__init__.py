@@ -1,0 +1,1 @@
+"""What the node has with other nodes. Local work never needs it."""

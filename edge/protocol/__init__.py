@@ -1,0 +1,1 @@
+"""Pure state machines and codecs: no sockets, no clock, no database."""

@@ -1,0 +1,1 @@
+"""Who asks: principals, channels, presence, per-caller limits, outbound queues."""

@@ -1,0 +1,1 @@
+"""Two SQLite files, one writer thread each; every table has one owner module here."""

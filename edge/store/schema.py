@@ -1,0 +1,7 @@
+"""Every migration of both files, in order. An owner module adds its list here."""
+
+from __future__ import annotations
+
+from edge.store.migration import Migration
+
+MIGRATIONS: list[Migration] = []
