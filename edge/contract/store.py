@@ -91,8 +91,8 @@ class Unit(Protocol):
         """Call in the loop once this unit is on disk; never if it is not. Before the unit's own callback."""
         ...
 
-    def once(self, surface: str, who: str, key: str) -> bytes | None:
-        """The answer already given to this caller's key, if any (design D23)."""
+    def once(self, surface: str, who: str, key: str) -> tuple[bytes, bytes] | None:
+        """(digest of what was asked, the answer given) for this caller's key, if it is still kept (design D23)."""
         ...
 
     def keep(self, surface: str, who: str, key: str, digest: bytes, answer: bytes, until_us: int) -> None:

@@ -1,0 +1,155 @@
+"""May they, is it well formed, was it done before: then do it, and answer after the commit."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from edge.contract.errors import (
+    Conflict,
+    EdgeError,
+    Internal,
+    InvalidParams,
+    MethodNotFound,
+    NotAuthenticated,
+    NotPermitted,
+)
+from edge.contract.op import Call, Door, Op, Outcome
+from edge.contract.principal import Kind, Principal
+from edge.contract.store import Store, Unit
+from edge.contract.time import SECOND
+from edge.contract.wire import dumps
+from edge.dispatch.table import OpTable
+
+log = logging.getLogger(__name__)
+audit = logging.getLogger("edge.audit")
+
+
+class Dispatcher:
+    """Runs operations for every surface. One per node.
+
+    `calls` counts (operation, outcome); outcome is `ok` or the error's class name.
+    """
+
+    def __init__(self, table: OpTable, stores: Mapping[str, Store]) -> None:
+        self.table = table
+        self._stores = stores
+        self.calls: Counter[tuple[str, str]] = Counter()
+
+    def find(self, surface: str, name: str) -> Op | None:
+        """The operation that `name` means on `surface`."""
+        return self.table.find(surface, name)
+
+    async def call(
+        self,
+        surface: str,
+        name: str,
+        params: bytes | memoryview | msgspec.Raw,
+        who: Principal,
+        *,
+        dialect: str = "",
+        door: Door | None = None,
+        trace: str = "",
+    ) -> Outcome:
+        """Run what `name` means on `surface`. `params` is JSON that has passed `contract.wire.loads`.
+
+        Raises `MethodNotFound`, `NotAuthenticated`, `NotPermitted`, `InvalidParams`, and what the operation declares.
+        """
+        op = self.table.find(surface, name)
+        if op is None:
+            raise MethodNotFound(f"method not found: {name}")
+        raw = bytes(params) or b"{}"
+        return await self._run(op, raw, who, surface=surface, dialect=dialect, door=door or Door(), trace=trace)
+
+    async def run(self, op: str, params: object, who: Principal) -> Any:
+        """Run an operation by its own name, as one area asks another; its result."""
+        outcome = await self._run(self.table.get(op), dumps(params), who, surface="", dialect="", door=Door(), trace="")
+        return outcome.result
+
+    async def _run(
+        self, op: Op, raw: bytes, who: Principal, *, surface: str, dialect: str, door: Door, trace: str
+    ) -> Outcome:
+        try:
+            _permit(op, who)
+            call: Call[Any] = Call(
+                who=who,
+                op=op.name,
+                params=_decode(op, raw),
+                raw=raw,
+                surface=surface,
+                dialect=dialect,
+                door=door,
+                trace=trace,
+            )
+            result = await (self._write(op, call) if op.writes else self._perform(op, call))
+        except EdgeError as error:
+            self.calls[op.name, type(error).__name__] += 1
+            raise
+        except Exception:
+            self.calls[op.name, "Internal"] += 1
+            log.exception("%s failed for %s", op.name, who.aid or who.kind)
+            raise Internal from None
+        self.calls[op.name, "ok"] += 1
+        if op.writes and who.kind is Kind.OPERATOR:
+            audit.info("%s by %s via %s", op.name, who.aid or "operator", who.via)
+        return result if isinstance(result, Outcome) else Outcome(result=result)
+
+    async def _perform(self, op: Op, call: Call[Any]) -> Any:
+        assert op.run is not None  # noqa: S101  the table binds every operation
+        return await op.run(call)
+
+    async def _write(self, op: Op, call: Call[Any]) -> Any:
+        run, key = op.run, str(getattr(call.params, op.once, "") or "") if op.once else ""
+        assert run is not None  # noqa: S101  the table binds every operation
+        if op.before is not None:
+            call.prepared = await op.before(call)
+
+        def work(unit: Unit) -> Any:
+            if not key:
+                return run(call, unit)
+            name, who, digest = f"{call.surface}:{op.name}", call.who.aid, hashlib.blake2b(call.raw).digest()
+            if (kept := unit.once(name, who, key)) is not None:
+                if kept[0] != digest:
+                    raise Conflict(f"{op.once} {key!r} was already used for another {op.name}")
+                return msgspec.Raw(kept[1])
+            result = run(call, unit)
+            answer = result.result if isinstance(result, Outcome) else result
+            unit.keep(name, who, key, digest, dumps(answer), unit.wall_us + op.once_s * SECOND)
+            return result
+
+        return await self._stores[op.file].commit(work)
+
+
+def _permit(op: Op, who: Principal) -> None:
+    if who.may(op.scope):
+        return
+    if who.kind is Kind.GUEST:
+        raise NotAuthenticated
+    raise NotPermitted(f"permission denied: {op.name} needs {op.scope}")
+
+
+def _decode(op: Op, raw: bytes) -> Any:
+    try:
+        aliases = getattr(op.params, "ALIASES", {})
+        if aliases:
+            raw = _fold(raw, aliases)
+        return msgspec.json.decode(raw, type=op.params)
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+        raise InvalidParams(f"invalid params for {op.name}: {error}") from None
+
+
+def _fold(raw: bytes, aliases: Mapping[str, str]) -> bytes:
+    """Give other spellings of a param its own name; the own name wins when both are there."""
+    fields = msgspec.json.decode(raw, type=dict[str, msgspec.Raw])
+    if not any(alias in fields for alias in aliases):
+        return raw
+    for alias, name in aliases.items():
+        if alias in fields:
+            value = fields.pop(alias)
+            fields.setdefault(name, value)
+    return msgspec.json.encode(fields)
