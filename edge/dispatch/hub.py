@@ -1,4 +1,4 @@
-"""Hands committed events to whoever watches. Events are hints: a watcher that fails or is late loses nothing but time."""
+"""Hands committed events to whoever watches. Events are hints: a watcher that fails loses nothing but time."""
 
 from __future__ import annotations
 

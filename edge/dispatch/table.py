@@ -69,7 +69,7 @@ def _bind(service: object, run: Callable[..., Any], mark: dict[str, Any]) -> Op:
 
 
 def _types(run: Callable[..., Any]) -> tuple[type[Any], type[Any]]:
-    """The records named in `call: Call[P]` and `-> R`; only those two are looked up, so other names may stay unresolved."""
+    """The records named in `call: Call[P]` and `-> R`; only those two annotations are looked up."""
     function = getattr(run, "__func__", run)
     scope = {**vars(msgspec), **function.__globals__}
     call = _resolve(function.__annotations__.get("call"), scope)

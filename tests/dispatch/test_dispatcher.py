@@ -1,0 +1,146 @@
+from __future__ import annotations
+
+import asyncio
+import logging
+from pathlib import Path
+from typing import ClassVar
+
+import msgspec
+import pytest
+
+from edge.contract.errors import (
+    Conflict,
+    Internal,
+    InvalidParams,
+    MethodNotFound,
+    NotAuthenticated,
+    NotFound,
+    NotPermitted,
+)
+from edge.contract.op import Call, Outcome, Params, op
+from edge.contract.principal import GUEST, NODE, Kind, Principal
+from edge.contract.store import Unit
+from edge.contract.wire import dumps
+from edge.dispatch.dispatcher import Dispatcher
+from edge.dispatch.table import OpTable
+from tests.support.store import open_store
+
+ALICE = Principal(kind=Kind.AGENT, aid="alice.edge.test", scopes=frozenset({"note:write"}))
+BOB = Principal(kind=Kind.AGENT, aid="bobb.edge.test", scopes=frozenset({"note:write"}))
+
+
+class Note(Params, frozen=True, kw_only=True):
+    ALIASES: ClassVar = {"body": "text"}
+
+    text: str
+    key: str = ""
+
+
+class Kept(msgspec.Struct):
+    seq: int
+
+
+class Notes:
+    def __init__(self) -> None:
+        self.prepared: list[object] = []
+
+    @op("note.add", scope="note:write", wire={"aun": ("note.add",)}, writes=True, once="key", before="weigh")
+    def add(self, call: Call[Note], unit: Unit) -> Kept:
+        """Keep a note."""
+        self.prepared.append(call.prepared)
+        if call.params.text == "bad":
+            unit.append("note", "all", [b"half"])
+            raise NotFound("no such page")
+        if call.params.text == "broken":
+            raise ZeroDivisionError
+        return Kept(unit.append("note", "all", [call.params.text.encode()]))
+
+    async def weigh(self, call: Call[Note]) -> int:
+        return len(call.params.text)
+
+    @op("note.echo", scope="any", wire={"aun": ("note.echo",)})
+    async def echo(self, call: Call[Note]) -> Outcome:
+        """Say it back and close."""
+        return Outcome(result=call.params.text, close=1000)
+
+
+@pytest.fixture
+async def dispatcher(tmp_path: Path):
+    async with open_store(tmp_path) as store:
+        made = Dispatcher(OpTable(Notes()), {"node": store})
+        made.store = store  # type: ignore[attr-defined]
+        yield made
+
+
+async def heads(dispatcher: Dispatcher) -> int:
+    return await dispatcher.store.read(lambda unit: unit.log("note").head("all"))  # type: ignore[attr-defined]
+
+
+async def test_a_writing_operation_answers_after_its_commit(dispatcher: Dispatcher) -> None:
+    outcome = await dispatcher.call("aun", "note.add", dumps({"text": "hi"}), ALICE)
+    assert outcome.result == Kept(1)
+    assert await heads(dispatcher) == 1
+
+
+async def test_what_before_returns_reaches_the_unit(dispatcher: Dispatcher) -> None:
+    await dispatcher.call("aun", "note.add", dumps({"text": "four"}), ALICE)
+    assert dispatcher.table.get("note.add").run.__self__.prepared == [4]
+
+
+async def test_an_alias_is_folded_and_the_own_name_wins(dispatcher: Dispatcher) -> None:
+    assert (await dispatcher.call("aun", "note.echo", b'{"body":"a"}', ALICE)).result == "a"
+    assert (await dispatcher.call("aun", "note.echo", b'{"body":"a","text":"b"}', ALICE)).result == "b"
+
+
+async def test_unknown_params_are_tolerated_and_wrong_ones_are_refused(dispatcher: Dispatcher) -> None:
+    assert (await dispatcher.call("aun", "note.echo", b'{"text":"a","more":1}', ALICE)).close == 1000
+    for params in (b"{}", b'{"text":1}', b"[]", b'{"body":3}', b"null"):
+        with pytest.raises(InvalidParams):
+            await dispatcher.call("aun", "note.echo", params, ALICE)
+
+
+async def test_nobody_calls_what_is_not_there_or_not_theirs(dispatcher: Dispatcher) -> None:
+    with pytest.raises(MethodNotFound):
+        await dispatcher.call("edge", "note.add", b"{}", NODE)
+    with pytest.raises(NotAuthenticated):
+        await dispatcher.call("aun", "note.echo", b'{"text":"a"}', GUEST)
+    with pytest.raises(NotPermitted):
+        await dispatcher.call("aun", "note.add", b'{"text":"a"}', Principal(kind=Kind.AGENT, aid="carol.edge.test"))
+    assert await heads(dispatcher) == 0
+
+
+async def test_a_failing_unit_leaves_nothing_behind(dispatcher: Dispatcher) -> None:
+    with pytest.raises(NotFound):
+        await dispatcher.call("aun", "note.add", b'{"text":"bad"}', ALICE)
+    assert await heads(dispatcher) == 0
+
+
+async def test_what_breaks_inside_leaves_as_internal_error(
+    dispatcher: Dispatcher, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.ERROR), pytest.raises(Internal, match=r"^internal error$"):
+        await dispatcher.call("aun", "note.add", b'{"text":"broken"}', ALICE)
+    assert "ZeroDivisionError" in caplog.text
+    assert dispatcher.calls["note.add", "Internal"] == 1
+
+
+async def test_a_repeat_with_the_same_key_gets_the_first_answer(dispatcher: Dispatcher) -> None:
+    raw = dumps({"text": "hi", "key": "k1"})
+    first, second = await asyncio.gather(*(dispatcher.call("aun", "note.add", raw, ALICE) for _ in range(2)))
+    assert dumps(first.result) == dumps(second.result) == b'{"seq":1}'
+    with pytest.raises(Conflict):
+        await dispatcher.call("aun", "note.add", dumps({"text": "other", "key": "k1"}), ALICE)
+    assert (await dispatcher.call("aun", "note.add", raw, BOB)).result == Kept(2)
+    assert await heads(dispatcher) == 2
+
+
+async def test_one_area_asks_another_by_name(dispatcher: Dispatcher) -> None:
+    assert await dispatcher.run("note.echo", {"text": "a"}, ALICE) == "a"
+    assert await dispatcher.run("note.add", Note(text="b"), NODE) == Kept(1)
+
+
+async def test_an_operators_writes_are_audited(dispatcher: Dispatcher, caplog: pytest.LogCaptureFixture) -> None:
+    owner = Principal(kind=Kind.OPERATOR, aid="", scopes=frozenset({"*"}), via="control")
+    with caplog.at_level(logging.INFO, logger="edge.audit"):
+        await dispatcher.call("aun", "note.add", b'{"text":"a"}', owner)
+    assert "note.add by operator via control" in caplog.text

@@ -1,0 +1,55 @@
+from __future__ import annotations
+
+import pytest
+
+from edge.contract.op import Call, Empty, Params, op
+from edge.dispatch.table import OpTable
+
+
+class Ask(Params, frozen=True, kw_only=True):
+    name: str
+
+
+class One:
+    @op("one.ask", scope="any", wire={"aun": ("one.ask", "one.query"), "edge": ("one.ask",)})
+    async def ask(self, call: Call[Ask]) -> dict[str, str]:
+        """Say the name back.
+
+        More for who reads the source.
+        """
+        return {"name": call.params.name}
+
+    @op("one.idle", scope="", wire={})
+    async def idle(self, call: Call[Empty]) -> None:
+        """Do nothing."""
+
+
+class Rival:
+    @op("rival.ask", scope="any", wire={"aun": ("one.query",)})
+    async def ask(self, call: Call[Ask]) -> None:
+        """Claim somebody else's name."""
+
+
+def test_an_operation_is_found_by_each_of_its_wire_names() -> None:
+    table = OpTable(One())
+    assert table.find("aun", "one.ask") is table.find("aun", "one.query") is table.get("one.ask")
+    assert table.find("edge", "one.query") is None
+    assert table.names("aun") == ["one.ask", "one.query"]
+    assert len(table) == 2
+    assert {entry.name for entry in table} == {"one.ask", "one.idle"}
+
+
+def test_params_result_and_reference_text_come_from_the_method() -> None:
+    found = OpTable(One()).get("one.ask")
+    assert found.params is Ask
+    assert found.doc == "Say the name back."
+
+
+def test_two_operations_may_not_claim_one_wire_name() -> None:
+    with pytest.raises(ValueError, match="claimed by"):
+        OpTable(One(), Rival())
+
+
+def test_one_operation_may_not_be_declared_twice() -> None:
+    with pytest.raises(ValueError, match="declared twice"):
+        OpTable(One(), One())
