@@ -1,0 +1,37 @@
+from __future__ import annotations
+
+import pytest
+
+from edge.contract.errors import RateLimited, TooLarge
+from edge.contract.limit import REGISTRY, Limit, Limits, declare
+
+SIZE = Limit("test.size", 10, "bytes", "for this test")
+
+
+def test_a_limit_has_its_default_unless_it_is_overridden() -> None:
+    assert Limits()[SIZE] == 10
+    assert Limits({"test.size": 3})[SIZE] == 3
+
+
+def test_a_refusal_is_counted_and_says_name_maximum_and_unit() -> None:
+    limits = Limits()
+    error = limits.refuse(SIZE, "from alice")
+    limits.hit(SIZE, 2)
+    assert isinstance(error, TooLarge)
+    assert error.message == "test.size: over 10 bytes (from alice)"
+    assert error.data == {"limit": "test.size", "max": 10}
+    assert limits.hits == {"test.size": 3}
+
+
+def test_a_limit_without_an_error_still_has_one_to_raise() -> None:
+    assert isinstance(Limits().refuse(Limit("test.none", 1, "", "", None)), TooLarge)
+    assert isinstance(Limits().refuse(Limit("test.rate", 1, "/s", "", RateLimited)), RateLimited)
+
+
+def test_a_name_is_declared_once() -> None:
+    try:
+        assert declare("test.declared", 1, "bytes", "for this test") is REGISTRY["test.declared"]
+        with pytest.raises(ValueError, match="declared twice"):
+            declare("test.declared", 2, "bytes", "for this test")
+    finally:
+        del REGISTRY["test.declared"]

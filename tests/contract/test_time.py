@@ -1,0 +1,16 @@
+from __future__ import annotations
+
+from edge.contract.time import SECOND, Stamp, wall_ms, wall_us
+from tests.support.clock import FakeClock
+
+
+def test_moments_of_one_boot_are_ordered_and_boots_come_first() -> None:
+    assert Stamp(1, 5) < Stamp(1, 6) < Stamp(2, 0)
+
+
+def test_wall_time_is_now_in_the_unit_asked_for() -> None:
+    clock = FakeClock()
+    first = wall_us(clock)
+    clock.advance(2 * SECOND)
+    assert wall_us(clock) - first == 2 * SECOND
+    assert wall_ms(clock) == wall_us(clock) // 1000
