@@ -1,0 +1,60 @@
+"""Port 0 picks once and is remembered: clients cache URLs for ever."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+from pathlib import Path
+
+from edge.contract.errors import EdgeError
+from edge.contract.wire import dumps, loads
+from edge.system.files import write_atomic
+
+
+class Ports:
+    """The ports that this state directory has chosen, by listener name."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._chosen: dict[str, int] = {}
+        with contextlib.suppress(FileNotFoundError, EdgeError):
+            self._chosen = {str(name): int(port) for name, port in loads(path.read_bytes()).items()}
+
+    def remembered(self, name: str) -> int:
+        """The port chosen earlier, or 0."""
+        return self._chosen.get(name, 0)
+
+    def remember(self, name: str, port: int) -> None:
+        """Keep a choice; written only when it is new."""
+        if self._chosen.get(name) != port:
+            self._chosen[name] = port
+            write_atomic(self._path, dumps(self._chosen))
+
+
+def bind_tcp(host: str, port: int) -> socket.socket:
+    """A bound, not yet listening TCP socket. Raises `OSError`."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    made = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family is socket.AF_INET6:
+            made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        made.bind((host, port))
+        made.setblocking(False)
+    except OSError:
+        made.close()
+        raise
+    return made
+
+
+def bind_remembered(ports: Ports, name: str, host: str, port: int) -> socket.socket:
+    """Bind a listener; port 0 takes the remembered port if it is still free, else a new one, and remembers it."""
+    if port:
+        return bind_tcp(host, port)
+    kept = ports.remembered(name)
+    if kept:
+        with contextlib.suppress(OSError):
+            return bind_tcp(host, kept)
+    made = bind_tcp(host, 0)
+    ports.remember(name, made.getsockname()[1])
+    return made
