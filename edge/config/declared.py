@@ -1,0 +1,278 @@
+"""Every setting, declared once: type, default, example, sentence and what is allowed.
+
+A section is a record and a setting is its field; the reader, `config list`, the reference and `doctor` read these.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
+
+import msgspec
+from msgspec import Meta
+
+from edge.contract import limit
+
+Level = Literal["debug", "info", "warning", "error"]
+
+_ADDRESS = r"^(off|(\[[0-9A-Fa-f:.]+\]|[^:\[\]\s/]+):[0-9]{1,5})$"
+_ADDRESS_WORDS = "`host:port` (port 0 picks one and remembers it) or `off`"
+
+
+def say(about: str, example: object, **bounds: Any) -> Meta:
+    """What people read about a setting, and its bounds."""
+    return Meta(description=about, examples=[example], **bounds)
+
+
+def address(about: str, example: str) -> Meta:
+    """A setting that names where to listen."""
+    return say(about, example, pattern=_ADDRESS, extra={"allowed": _ADDRESS_WORDS})
+
+
+class Section(msgspec.Struct, frozen=True, kw_only=True):
+    """A table of the configuration file."""
+
+
+class NodeSettings(Section, frozen=True, kw_only=True):
+    """The node as a whole."""
+
+    name: Annotated[str, say("Name shown to people and in the agent card; empty: the host name.", "kitchen box")] = ""
+    issuer: Annotated[
+        str,
+        say(
+            "Domain that every AID here ends in; empty: made from the root key. Fixed at the first start.", "home.test"
+        ),
+    ] = ""
+    public_url: Annotated[
+        list[str],
+        say("Base URLs under which others reach this node, best first; empty: as the caller did.", ["https://box.lan"]),
+    ] = []
+    port_aliases: Annotated[bool, say("Open the alias ports of the port table as well.", True)] = False
+    provider: Annotated[str, say("Who runs this node, as shown in cards and agent.md.", "Household Doe")] = ""
+    contact: Annotated[str, say("How to reach them, as shown in agent.md.", "mailto:doe@home.test")] = ""
+    license: Annotated[str, say("License line of generated agent.md files.", "CC-BY-4.0")] = ""
+
+
+class HttpSettings(Section, frozen=True, kw_only=True):
+    """HTTP and WebSocket: AUN, A2A, PKI, health."""
+
+    listen: Annotated[str, address("Plain HTTP and WebSocket.", "127.0.0.1:0")] = "127.0.0.1:9010"
+    tls_listen: Annotated[
+        str, address("HTTPS and WSS; by default it opens once a device or agent exists.", "192.0.2.7:443")
+    ] = "0.0.0.0:9443"
+    ws_listen: Annotated[str, address("A second plain door (WebSocket on its own port).", "127.0.0.1:9011")] = "off"
+    vfs_listen: Annotated[str, address("A second TLS door (VFS on its own port).", "0.0.0.0:9014")] = "off"
+    metrics_listen: Annotated[str, address("A second plain door (metrics on their own port).", "127.0.0.1:9015")] = (
+        "off"
+    )
+    insecure_local: Annotated[
+        bool, say("Callers from this very machine need no token; loopback listeners only.", True)
+    ] = False
+    hosts: Annotated[list[str], say("Further names that a Host header may carry.", ["box.lan"])] = []
+
+
+class MqttSettings(Section, frozen=True, kw_only=True):
+    """The MQTT bus."""
+
+    listen: Annotated[str, address("Plain MQTT.", "127.0.0.1:0")] = "127.0.0.1:1883"
+    alias_listen: Annotated[str, address("A second plain MQTT door.", "127.0.0.1:9012")] = "off"
+
+
+class TlsSettings(Section, frozen=True, kw_only=True):
+    """Certificates of the TLS listeners; without `cert` the node issues its own."""
+
+    cert: Annotated[str, say("PEM file with the certificate chain.", "/etc/aun-edge/tls/cert.pem")] = ""
+    key: Annotated[str, say("PEM file with the private key of `cert`.", "/etc/aun-edge/tls/key.pem")] = ""
+    min_version: Annotated[Literal["1.2", "1.3"], say("Oldest TLS version that is spoken.", "1.3")] = "1.2"
+    names: Annotated[list[str], say("Further names and addresses in the node's own certificate.", ["box.lan"])] = []
+
+
+class AuthSettings(Section, frozen=True, kw_only=True):
+    """Who may register a name."""
+
+    registration: Annotated[
+        Literal["invited", "open"],
+        say("`invited`: names reserved by `aun-edge agent add`; `open`: any free name, for laboratories.", "open"),
+    ] = "invited"
+
+
+class LogSettings(Section, frozen=True, kw_only=True):
+    """The log; all of it can be changed while the node runs."""
+
+    level: Annotated[Level, say("Least severity that is written.", "debug")] = "info"
+    levels: Annotated[dict[str, Level], say("Severity of single modules.", {"edge.transports.mqtt": "debug"})] = {}
+    format: Annotated[Literal["text", "json"], say("A line of text, or a JSON object a line.", "json")] = "text"
+    target: Annotated[Literal["stderr", "journald", "file"], say("Where the log goes.", "file")] = "stderr"
+    file: Annotated[
+        str,
+        say("Log file of target `file`; empty: `log/aun-edge.log` in the state directory.", "/var/log/aun-edge.log"),
+    ] = ""
+    file_kib: Annotated[int, say("KiB at which the log file is turned over.", 1024, ge=16, le=1_048_576)] = 4096
+    file_count: Annotated[int, say("How many older log files are kept.", 2, ge=0, le=100)] = 3
+    rate: Annotated[
+        int, say("Lines a minute of one message; the rest is counted and told. 0: no bound.", 10, ge=0, le=100_000)
+    ] = 60
+
+
+class DevicesSettings(Section, frozen=True, kw_only=True):
+    """Devices and what they announce."""
+
+    discovery_prefix: Annotated[
+        str,
+        say(
+            "First level of Home Assistant discovery topics.",
+            "ha",
+            pattern=r"^[^+#/\s]+$",
+            extra={"allowed": "one level"},
+        ),
+    ] = "homeassistant"
+    confirm_s: Annotated[int, say("Seconds a command waits for the state that confirms it.", 5, ge=1, le=3600)] = 10
+
+
+class ReadingsSettings(Section, frozen=True, kw_only=True):
+    """History of what devices measured."""
+
+    keep_days: Annotated[int, say("Days a reading is kept.", 365, ge=1, le=3650)] = 30
+    keep_mib: Annotated[int, say("MiB of all readings together; the oldest go first.", 512, ge=1, le=1_048_576)] = 128
+
+
+class MessagesSettings(Section, frozen=True, kw_only=True):
+    """Messages between AIDs."""
+
+    keep_hours: Annotated[int, say("Hours a message waits in an inbox.", 72, ge=1, le=8760)] = 24
+
+
+class TasksSettings(Section, frozen=True, kw_only=True):
+    """Tasks and their history."""
+
+    keep_days: Annotated[int, say("Days a finished task is kept.", 7, ge=1, le=3650)] = 30
+
+
+class A2aSettings(Section, frozen=True, kw_only=True):
+    """The A2A door."""
+
+    enabled: Annotated[bool, say("Serve the agent card and A2A requests.", False)] = True
+    description: Annotated[str, say("What the node's agent card says it is.", "Lights of the workshop")] = ""
+
+
+class StoreSettings(Section, frozen=True, kw_only=True):
+    """The databases."""
+
+    wear_window_s: Annotated[
+        float, say("Seconds that readings nobody waits for may gather before they are written.", 5, ge=0, le=60)
+    ] = 0
+
+
+SECTIONS: dict[str, type[Section]] = {
+    "node": NodeSettings,
+    "http": HttpSettings,
+    "mqtt": MqttSettings,
+    "tls": TlsSettings,
+    "auth": AuthSettings,
+    "log": LogSettings,
+    "devices": DevicesSettings,
+    "readings": ReadingsSettings,
+    "messages": MessagesSettings,
+    "tasks": TasksSettings,
+    "a2a": A2aSettings,
+    "store": StoreSettings,
+}
+"""Every section by its name in the file; the section `limits` comes from the declared limits instead."""
+
+
+class Setting(msgspec.Struct, frozen=True):
+    """One setting as people read it."""
+
+    key: str
+    kind: str
+    default: Any
+    example: Any
+    about: str
+    allowed: str
+
+
+def settings() -> list[Setting]:
+    """Every setting in the order of declaration; then the limits, by name, of all modules imported so far."""
+    found = []
+    for section, kind in SECTIONS.items():
+        defaults = kind()
+        for name, hint in hints(kind).items():
+            meta = _meta(hint)
+            example = (meta.examples or [""])[0]
+            key, about = f"{section}.{name}", meta.description or ""
+            found.append(Setting(key, kind_of(hint), getattr(defaults, name), example, about, allowed(hint)))
+    for name in sorted(limit.REGISTRY):
+        declared = limit.REGISTRY[name]
+        about = f"{declared.about} ({declared.unit})"
+        found.append(
+            Setting(f"limits.{name}", kind_of(LIMIT), declared.default, declared.default * 2, about, allowed(LIMIT))
+        )
+    return found
+
+
+def keys() -> list[str]:
+    """Every `section.key`, limits included."""
+    declared = [f"{section}.{name}" for section, kind in SECTIONS.items() for name in kind.__struct_fields__]
+    return declared + [f"limits.{name}" for name in limit.REGISTRY]
+
+
+def hint_of(key: str) -> Any:
+    """The declared type of a key; an entry of a table (`log.levels.<module>`) has its value's. Raises `KeyError`."""
+    section, _, name = key.partition(".")
+    if section == "limits":
+        return LIMIT if limit.REGISTRY[name] else None
+    declared = hints(SECTIONS[section])
+    if name in declared:
+        return declared[name]
+    table, _, entry = name.partition(".")
+    if not entry or base_of(declared[table]) is not dict:
+        raise KeyError(key)
+    return get_args(_bare(declared[table]))[1]
+
+
+LIMIT = Annotated[int, Meta(ge=1)]
+"""The type of every limit."""
+
+
+@cache
+def hints(kind: type[Section]) -> dict[str, Any]:
+    """The fields of a section with their types and sentences."""
+    return get_type_hints(kind, include_extras=True)
+
+
+def base_of(hint: Any) -> Any:
+    """The plain type: `str`, `int`, `float`, `bool`, `list`, `dict` or `Literal`."""
+    return get_origin(_bare(hint)) or _bare(hint)
+
+
+def kind_of(hint: Any) -> str:
+    """The type in words."""
+    base, args = base_of(hint), get_args(_bare(hint))
+    if base is dict:
+        return f"table of {kind_of(args[1])}"
+    if base is list:
+        return f"list of {kind_of(args[0])}"
+    return {Literal: "choice", str: "text", int: "whole number", float: "number", bool: "true or false"}[base]
+
+
+def allowed(hint: Any) -> str:
+    """What may be written, in words."""
+    meta, base, args = _meta(hint), base_of(hint), get_args(_bare(hint))
+    if meta.extra and "allowed" in meta.extra:
+        return str(meta.extra["allowed"])
+    if base is Literal:
+        return ", ".join(args)
+    if base is dict:
+        return f"a table whose values are one of: {allowed(args[1])}"
+    if meta.ge is not None:
+        return f"a {kind_of(hint)} from {meta.ge} " + (f"to {meta.le}" if meta.le is not None else "up")
+    return kind_of(hint) if base is bool else f"a {kind_of(hint)}"
+
+
+def _bare(hint: Any) -> Any:
+    return get_args(hint)[0] if get_origin(hint) is Annotated else hint
+
+
+def _meta(hint: Any) -> Meta:
+    found = [part for part in get_args(hint)[1:] if isinstance(part, Meta)] if get_origin(hint) is Annotated else []
+    return found[0] if found else Meta()

@@ -1,0 +1,92 @@
+"""The one port table (settled G01), and the ports that `port 0` picked."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from edge.config.files import replace
+from edge.contract.wire import dumps, loads
+
+
+class Port(msgspec.Struct, frozen=True, kw_only=True):
+    """A row of the port table. `alias`: opened beside, by its own setting or all at once by `node.port_aliases`."""
+
+    name: str
+    key: str
+    usual: str
+    about: str
+    tls: bool = False
+    alias: bool = False
+
+
+PORTS: tuple[Port, ...] = (
+    Port(name="http", key="http.listen", usual="127.0.0.1:9010", about="HTTP and WebSocket"),
+    Port(name="mqtt", key="mqtt.listen", usual="127.0.0.1:1883", about="MQTT"),
+    Port(name="https", key="http.tls_listen", usual="0.0.0.0:9443", about="HTTPS and WSS", tls=True),
+    Port(name="ws", key="http.ws_listen", usual="127.0.0.1:9011", about="alias of `http`", alias=True),
+    Port(name="mqtt_alias", key="mqtt.alias_listen", usual="127.0.0.1:9012", about="alias of `mqtt`", alias=True),
+    Port(name="vfs", key="http.vfs_listen", usual="0.0.0.0:9014", about="alias of `https`", tls=True, alias=True),
+    Port(name="metrics", key="http.metrics_listen", usual="127.0.0.1:9015", about="alias of `http`", alias=True),
+)
+
+
+class Listener(msgspec.Struct, frozen=True, kw_only=True):
+    """An address to listen on.
+
+    explicit: somebody asked for this one, so a taken port stops the start; otherwise it is left off and named in
+    `status`. owned: opens only once a device or an agent exists.
+    """
+
+    name: str
+    key: str
+    host: str
+    port: int
+    tls: bool
+    owned: bool
+    explicit: bool
+
+    @property
+    def loopback(self) -> bool:
+        """Whether only this machine can reach it."""
+        return is_loopback(self.host)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether an address can be reached from this machine only."""
+    return host in {"localhost", "::1"} or host.startswith("127.")
+
+
+def listener(port: Port, asked: str, *, explicit: bool) -> Listener:
+    """The listener of a row at `host:port`."""
+    host, _, number = asked.rpartition(":")
+    return Listener(
+        name=port.name,
+        key=port.key,
+        host=host.strip("[]"),
+        port=int(number),
+        tls=port.tls,
+        owned=port.tls and not explicit,
+        explicit=explicit,
+    )
+
+
+class RememberedPorts:
+    """Which port `port 0` picked, kept in `DIR/ports.json` because clients cache URLs."""
+
+    def __init__(self, state_dir: Path) -> None:
+        self._path = state_dir / "ports.json"
+        self._ports: dict[str, int] = {}
+        if self._path.exists():
+            self._ports = dict(loads(self._path.read_bytes()))
+
+    def wanted(self, listener: Listener) -> int:
+        """The port to bind: the listener's own, or for port 0 the one picked before (0 the first time)."""
+        return listener.port or self._ports.get(listener.name, 0)
+
+    def keep(self, listener: Listener, port: int) -> None:
+        """Remember what the system picked for a listener with port 0."""
+        if listener.port == 0 and self._ports.get(listener.name) != port:
+            self._ports[listener.name] = port
+            replace(self._path, dumps(self._ports).decode())
