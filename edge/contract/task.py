@@ -13,13 +13,17 @@ from edge.contract.capability import Skill
 class Order(msgspec.Struct, frozen=True, kw_only=True):
     """A task on its way to a capability. JSON texts are what the caller sent: the device sees all parts and metadata.
 
-    `value` is the command in the capability's own terms (JSON), b"" for "read". `deadline_us` is wall time or 0.
+    `verb` is `read`, `set` (then `value` is the command in the capability's own terms, JSON) or another word of
+    the grammar (`on`, `off`, `toggle`, `press`, `open`, `close`, `stop`, …; then `value` is b""); "" means that
+    the caller named a skill of a native device and its params and parts say the rest. `deadline_us` is wall time
+    or 0.
     """
 
     task_id: str
     skill: str
     params: bytes = b"{}"
     verb: str = ""
+    value: bytes = b""
     message_id: str = ""
     context_id: str = ""
     parts: bytes = b"[]"
@@ -34,7 +38,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 
     state: `accepted working need_input delivered completed failed rejected canceled`. `seq` is the device's own
     number (0: none); a repeat is ignored. `message` is a JSON part list, `artifact` JSON
-    `{id, name?, append, last, parts}`.
+    `{id, name?, append, last, parts}`. `device` is the slug of who reported ("": the node itself): a report by
+    another device than the task's is refused.
     """
 
     task_id: str
@@ -43,6 +48,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     reason: str = ""
     message: bytes = b""
     artifact: bytes = b""
+    device: str = ""
 
 
 class DeviceGate(Protocol):
@@ -70,6 +76,14 @@ class DeviceGate(Protocol):
 
     def answer(self, task_id: str, skill: str, parts: bytes) -> None:
         """Hand the caller's input to a device that asked."""
+        ...
+
+
+class Grants(Protocol):
+    """Who may act on what (design D24). Implemented by `devices`, handed down to the task service."""
+
+    def may_act(self, aid: str, skill: Skill) -> bool:
+        """Whether `aid` may command `skill`: always unless its risk is high, then only with an explicit grant."""
         ...
 
 
