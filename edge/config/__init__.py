@@ -7,8 +7,8 @@ it as a global.
 """
 
 from edge.config.declared import Setting, settings
-from edge.config.ports import PORTS, Listener, Port, RememberedPorts
-from edge.config.reader import LOCAL_FILE, Config, ConfigError, Origin, Problem, load_config, write_local
+from edge.config.ports import PORTS, Listener, Port
+from edge.config.reader import LOCAL_FILE, Config, ConfigError, Origin, Problem, edit_local, load_config
 
 __all__ = [
     "LOCAL_FILE",
@@ -19,9 +19,8 @@ __all__ = [
     "Origin",
     "Port",
     "Problem",
-    "RememberedPorts",
     "Setting",
+    "edit_local",
     "load_config",
     "settings",
-    "write_local",
 ]

@@ -1,13 +1,8 @@
-"""The one port table (settled G01), and the ports that `port 0` picked."""
+"""The one port table (settled G01)."""
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import msgspec
-
-from edge.config.files import replace
-from edge.contract.wire import dumps, loads
 
 
 class Port(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,23 +65,3 @@ def listener(port: Port, asked: str, *, explicit: bool) -> Listener:
         owned=port.tls and not explicit,
         explicit=explicit,
     )
-
-
-class RememberedPorts:
-    """Which port `port 0` picked, kept in `DIR/ports.json` because clients cache URLs."""
-
-    def __init__(self, state_dir: Path) -> None:
-        self._path = state_dir / "ports.json"
-        self._ports: dict[str, int] = {}
-        if self._path.exists():
-            self._ports = dict(loads(self._path.read_bytes()))
-
-    def wanted(self, listener: Listener) -> int:
-        """The port to bind: the listener's own, or for port 0 the one picked before (0 the first time)."""
-        return listener.port or self._ports.get(listener.name, 0)
-
-    def keep(self, listener: Listener, port: int) -> None:
-        """Remember what the system picked for a listener with port 0."""
-        if listener.port == 0 and self._ports.get(listener.name) != port:
-            self._ports[listener.name] = port
-            replace(self._path, dumps(self._ports).decode())

@@ -1,4 +1,4 @@
-"""Reads every place a setting can come from, checks all of it, and freezes it; writes `config set`'s file."""
+"""Reads every place a setting can come from, checks all of it, and freezes it; edits `config set`'s file."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ import msgspec
 
 from edge.config import declared
 from edge.config.declared import SECTIONS
-from edge.config.files import replace
 from edge.config.ports import PORTS, Listener, listener
 from edge.contract import limit
 from edge.contract.wire import dumps
@@ -138,16 +137,16 @@ def load_config(
     )
 
 
-def write_local(
+def edit_local(
     state_dir: Path,
     changes: Mapping[str, str | None],
     *,
     config_file: Path | None = None,
     system_file: Path = SYSTEM_FILE,
-) -> Path:
-    """Set keys in `DIR/config.d/90-local.toml` to what the texts say, or drop them with None; the rest of it stays.
+) -> str:
+    """The new text of `DIR/config.d/90-local.toml` with keys set to what the texts say, or dropped with None.
 
-    Atomic. Raises `ConfigError` when the node would refuse to start with the result; the file is then as before.
+    Raises `ConfigError` when the node would refuse to start with the result.
     """
     path = state_dir / LOCAL_FILE
     local = _Reading()
@@ -157,8 +156,7 @@ def write_local(
         local.change(key, text, Origin("option", "config set"))
     local.refuse()
     _gather(state_dir=state_dir, config_file=config_file, system_file=system_file, local=local)
-    replace(path, _toml(local.values))
-    return path
+    return _toml(local.values)
 
 
 def _gather(
