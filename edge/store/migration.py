@@ -15,3 +15,13 @@ class Migration(NamedTuple):
     file: str
     name: str
     apply: Callable[[sqlite_utils.Database], None]
+
+
+def statements(file: str, name: str, *sql: str) -> Migration:
+    """A migration that is nothing but SQL statements, each run once, in order."""
+
+    def apply(db: sqlite_utils.Database) -> None:
+        for statement in sql:
+            db.conn.execute(statement)
+
+    return Migration(file, name, apply)

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from edge.store import ledger, logs, once
 from edge.store.migration import Migration
 
-MIGRATIONS: list[Migration] = []
+MIGRATIONS: list[Migration] = [
+    *logs.MIGRATIONS,
+    *ledger.MIGRATIONS,
+    *once.MIGRATIONS,
+]

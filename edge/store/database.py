@@ -1,0 +1,245 @@
+"""One database file as the node sees it: units, rows and reads go in from the loop, results come back to it.
+
+The loop thread never touches SQLite. `open` and `close` do their blocking part in a thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable, Coroutine, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from edge.contract.errors import Unavailable
+from edge.contract.event import Event
+from edge.contract.limit import Limits, declare
+from edge.contract.store import Unit
+from edge.contract.time import Clock
+from edge.store import migrate
+from edge.store.migration import Migration
+from edge.store.readers import Readers, ReadJob
+from edge.store.schema import MIGRATIONS
+from edge.store.writer import BulkJob, ControlJob, Figures, Job, UnitJob, Writer
+
+T = TypeVar("T")
+
+logger = logging.getLogger(__name__)
+
+PENDING = declare("store.pending", 100_000, "units and rows", "waiting for a commit of one file", Unavailable)
+LAZY_ROWS = 5_000
+"""Rows without an ack that wait for the wear window at most; more of them start a commit."""
+
+
+class Database:
+    """`edge.contract.store.Store` over one file (`node.db` or `hot.db`). Use in the loop only."""
+
+    def __init__(
+        self,
+        path: Path,
+        name: str,
+        clock: Clock,
+        loop: asyncio.AbstractEventLoop,
+        *,
+        incarnation: int = 0,
+        fanout: Callable[[Event], None] | None = None,
+        limits: Limits | None = None,
+        wear_window_us: int = 0,
+        migrations: Sequence[Migration] | None = None,
+        synchronous: str = "FULL",
+    ) -> None:
+        self.path, self.name, self.incarnation = path, name, incarnation
+        self._clock, self._loop, self._fanout = clock, loop, fanout or (lambda event: None)
+        self._limits = limits or Limits()
+        self._wear_window_us = wear_window_us
+        self._migrations = migrations
+        self._synchronous = synchronous
+        self._writer: Writer | None = None
+        self._readers: Readers | None = None
+        self._pending = 0
+        self._lazy: list[BulkJob] = []
+        self._cancel_lazy: Callable[[], None] | None = None
+
+    # Life.
+
+    async def open(self) -> None:
+        """Migrate and start the threads."""
+        await _blocking(self._loop, self._open)
+
+    def _open(self) -> None:
+        self._migrate()
+        self._writer = Writer(self.path, self._clock, self.incarnation, self._finished, synchronous=self._synchronous)
+        self._readers = Readers(self.path, self._clock, self.incarnation)
+        self._writer.start()
+        self._readers.start()
+
+    def _migrate(self) -> None:
+        if self._migrations is not None:
+            migrate.inline(self.path, self.name, self._migrations)
+        elif migrate.is_due(self.path, self.name, MIGRATIONS):
+            migrate.in_child(self.path, self.name)
+
+    async def close(self) -> None:
+        """Commit what is queued, bring the WAL in, end the threads. What comes later is refused."""
+        if self._writer is None or self._readers is None:
+            return
+        writer, readers = self._writer, self._readers
+        self._flush_lazy()
+        readers.stop()
+        await _blocking(self._loop, readers.join)
+        await self.control(lambda w: w.checkpoint("TRUNCATE"))
+        self._writer = self._readers = None
+        writer.stop()
+        await _blocking(self._loop, writer.join)
+
+    # Work.
+
+    @property
+    def read_only(self) -> bool:
+        """True after the medium failed or filled: reads go on, writes fail with `StorageFull`."""
+        return self._writer is not None and self._writer.failure is not None
+
+    def write(self, work: Callable[[Unit], T], done: Callable[[T | BaseException], None]) -> None:
+        """Queue a unit for the next commit; `done` gets its result, in the loop, once it is on disk, or its error."""
+        self._put(UnitJob(work, done, self._clock.now()), 1)
+
+    def commit(self, work: Callable[[Unit], T]) -> Coroutine[Any, Any, T]:
+        """`write`, awaited; queued at once. Raises what the unit raised, or `StorageFull`."""
+        future: asyncio.Future[T] = self._loop.create_future()
+        self.write(work, lambda result: _settle(future, result))
+        return _wait(future)
+
+    def bulk(
+        self,
+        sql: str,
+        rows: Sequence[tuple[object, ...]],
+        done: Callable[[BaseException | None], None],
+        *,
+        lazy: bool = False,
+    ) -> None:
+        """Queue hot rows; all rows of one statement in a commit go down together, in order.
+
+        Between two units, statements run in the order in which each was first queued. `lazy`: nobody waits for
+        an ack, so the rows go with the next commit or after the wear window, whichever is first.
+        """
+        job = BulkJob(sql, rows, done)
+        if not lazy or not self._wear_window_us:
+            self._put(job, len(rows))
+            return
+        if not self._admit(job, len(rows)):
+            return
+        self._lazy.append(job)
+        if self._cancel_lazy is None:
+            self._cancel_lazy = self._clock.at(self._clock.now().mono_us + self._wear_window_us, self._flush_lazy)
+        elif sum(len(j.rows) for j in self._lazy) > LAZY_ROWS:
+            self._flush_lazy()
+
+    async def read(self, work: Callable[[Unit], T]) -> T:
+        """Run a read-only unit on a reader thread; `TimedOut` after a second."""
+        if self._readers is None:
+            raise Unavailable(f"{self.name} is closed")
+        future: asyncio.Future[T] = self._loop.create_future()
+        self._readers.put(ReadJob(work, lambda result: self._to_loop(_settle, future, result), self._clock.now()))
+        return await future
+
+    async def ping(self) -> None:
+        """Return once the writer thread has answered (for the watchdog)."""
+        await self.control(lambda writer: None)
+
+    async def control(self, work: Callable[[Writer], T]) -> T:
+        """Run something on the writer thread between two commits."""
+        if self._writer is None:
+            raise Unavailable(f"{self.name} is closed")
+        future: asyncio.Future[T] = self._loop.create_future()
+        self._writer.put(ControlJob(work, lambda result: _settle(future, result)))
+        return await future
+
+    def figures(self) -> Figures:
+        """What the writer has done since it started."""
+        return self._writer.figures if self._writer else Figures()
+
+    # Between the loop and the writer.
+
+    def _put(self, job: UnitJob | BulkJob, size: int) -> None:
+        if self._admit(job, size) and self._writer is not None:
+            self._flush_lazy()
+            self._writer.put(job)
+
+    def _admit(self, job: UnitJob | BulkJob, size: int) -> bool:
+        if self._writer is None:
+            self._loop.call_soon(job.done, Unavailable(f"{self.name} is closed"))
+            return False
+        if self._pending + size > self._limits[PENDING] and self._pending:
+            self._loop.call_soon(job.done, self._limits.refuse(PENDING, self.name))
+            return False
+        self._pending += size
+        return True
+
+    def _flush_lazy(self) -> None:
+        if self._cancel_lazy is not None:
+            self._cancel_lazy()
+            self._cancel_lazy = None
+        if self._lazy and self._writer is not None:
+            for job in self._lazy:
+                self._writer.put(job)
+            self._lazy = []
+
+    def _finished(self, jobs: Sequence[Job]) -> None:
+        self._to_loop(self._complete, jobs)
+
+    def _to_loop(self, call: Callable[..., None], *args: Any) -> None:
+        try:
+            self._loop.call_soon_threadsafe(call, *args)
+        except RuntimeError:
+            logger.warning("%s: the loop ended before its last results", self.name)
+
+    def _complete(self, jobs: Sequence[Job]) -> None:
+        """In the loop, once per commit: for each job its calls, its events, its callback."""
+        for job in jobs:
+            if isinstance(job, UnitJob):
+                self._pending -= 1
+                for call in job.calls:
+                    _guarded(call)
+                for event in job.events:
+                    _guarded(self._fanout, event)
+            elif isinstance(job, BulkJob):
+                self._pending -= len(job.rows)
+            _guarded(job.done, job.result)
+
+
+def _guarded(call: Callable[..., None], *args: object) -> None:
+    """One caller's broken callback must not swallow the acks of the others."""
+    try:
+        call(*args)
+    except Exception:
+        logger.exception("a callback of the store failed")
+
+
+def _settle(future: asyncio.Future[Any], result: object) -> None:
+    if future.cancelled():
+        return
+    if isinstance(result, BaseException):
+        future.set_exception(result)
+    else:
+        future.set_result(result)
+
+
+async def _wait(future: asyncio.Future[T]) -> T:
+    return await future
+
+
+async def _blocking(loop: asyncio.AbstractEventLoop, work: Callable[[], None]) -> None:
+    """Run something that blocks in a thread of its own (the small pool may be busy or gone)."""
+    future: asyncio.Future[None] = loop.create_future()
+
+    def run() -> None:
+        result: BaseException | None = None
+        try:
+            work()
+        except Exception as error:
+            result = error
+        loop.call_soon_threadsafe(_settle, future, result)
+
+    threading.Thread(target=run, name="store-life", daemon=True).start()
+    await future

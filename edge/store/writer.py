@@ -1,0 +1,290 @@
+"""The writer thread of one file: the only one that writes and checkpoints (design D5, D6).
+
+Whatever gathered while the last commit ran is the next commit. Each unit runs in a savepoint, so one that fails
+takes nothing with it; rows of one statement go down together. When the commit has returned, and only then, the loop
+is told, once, of everything that was in it.
+"""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from typing import Any
+
+import msgspec
+
+from edge.contract.errors import StorageFull
+from edge.contract.event import Event
+from edge.contract.store import Unit
+from edge.contract.time import Clock, Stamp
+from edge.store import wal
+from edge.store.connection import FRAME, MEDIUM_FAILED, open_writer, primary
+from edge.store.unit import WriteUnit
+
+logger = logging.getLogger(__name__)
+
+COMMIT_ROWS = 20_000
+"""No commit gathers more units and rows than this: it bounds how long the first of them waits."""
+CHECKPOINT_OCTETS = 4 << 20
+ALARM_OCTETS = 32 << 20
+
+Done = Callable[[Any], None]
+
+
+class UnitJob:
+    """One unit of work, and who waits for it."""
+
+    __slots__ = ("at", "calls", "done", "events", "result", "work")
+
+    def __init__(self, work: Callable[[Unit], Any], done: Done, at: Stamp) -> None:
+        self.work, self.done, self.at = work, done, at
+        self.result: Any = None
+        self.events: Sequence[Event] = ()
+        self.calls: Sequence[Callable[[], None]] = ()
+
+
+class BulkJob:
+    """Rows of one statement, and who waits for them."""
+
+    __slots__ = ("done", "result", "rows", "sql")
+
+    def __init__(self, sql: str, rows: Sequence[tuple[object, ...]], done: Done) -> None:
+        self.sql, self.rows, self.done = sql, rows, done
+        self.result: BaseException | None = None
+
+
+class ControlJob:
+    """Something that the writer thread does between two commits; `done` gets its result or its error."""
+
+    __slots__ = ("done", "result", "work")
+
+    def __init__(self, work: Callable[[Writer], Any], done: Done) -> None:
+        self.work, self.done = work, done
+        self.result: Any = None
+
+
+Job = UnitJob | BulkJob | ControlJob
+Finished = Callable[[Sequence[Job]], None]
+
+
+class Figures(msgspec.Struct):
+    """What the writer has done since it started. Written by its thread, read by anybody."""
+
+    commits: int = 0
+    units: int = 0
+    rows: int = 0
+    failed_units: int = 0
+    failed_commits: int = 0
+    refused: int = 0
+    checkpoints: int = 0
+    wal_octets: int = 0
+    wal_alarms: int = 0
+    last_commit_us: int = 0
+    slowest_commit_us: int = 0
+
+
+class Writer:
+    """Runs jobs in its own thread; `finished` is called there with the jobs of each commit, after it."""
+
+    def __init__(
+        self, path: Path, clock: Clock, incarnation: int, finished: Finished, *, synchronous: str = "FULL"
+    ) -> None:
+        self._clock, self._incarnation, self._finished = clock, incarnation, finished
+        self._queue: SimpleQueue[Job | None] = SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name=f"writer-{path.stem}", daemon=True)
+        self._wal = wal.Index(path)
+        self.conn = open_writer(path, synchronous=synchronous)
+        self.figures = Figures()
+        self.failure: sqlite3.Error | None = None
+        """Why nothing is written any more; None as long as the medium is well."""
+
+    def start(self) -> None:
+        """Begin to take jobs."""
+        self._thread.start()
+
+    def put(self, job: Job) -> None:
+        """Queue a job; it is part of the next commit."""
+        self._queue.put(job)
+
+    def stop(self) -> None:
+        """Let the thread end after what is queued now."""
+        self._queue.put(None)
+
+    def join(self) -> None:
+        """Wait for the thread to end. Blocks: not for the loop."""
+        self._thread.join()
+
+    @property
+    def depth(self) -> int:
+        """Jobs that wait for the next commit."""
+        return self._queue.qsize()
+
+    @property
+    def alive(self) -> bool:
+        """Does the thread run?"""
+        return self._thread.is_alive()
+
+    def _run(self) -> None:
+        job = self._queue.get()
+        while job is not None:
+            batch, control, stop = self._gather(job)
+            if batch:
+                self._commit(batch)
+            if control is not None:
+                self._control(control)
+            job = None if stop else self._queue.get()
+        self._wal.close()
+        self.conn.close()
+
+    def _gather(self, job: Job | None) -> tuple[list[UnitJob | BulkJob], ControlJob | None, bool]:
+        """What is queued, up to one commit's worth, a control job (it ends the commit) or the end."""
+        batch: list[UnitJob | BulkJob] = []
+        size = 0
+        while job is not None:
+            if isinstance(job, ControlJob):
+                return batch, job, False
+            batch.append(job)
+            size += len(job.rows) if isinstance(job, BulkJob) else 1
+            if size >= COMMIT_ROWS:
+                return batch, None, False
+            try:
+                job = self._queue.get_nowait()
+            except Empty:
+                return batch, None, False
+        return batch, None, True
+
+    def _control(self, job: ControlJob) -> None:
+        try:
+            job.result = job.work(self)
+        except Exception as error:
+            job.result = error
+        self._finished((job,))
+
+    def _commit(self, batch: list[UnitJob | BulkJob]) -> None:
+        if self.failure is not None:
+            self._fail(batch)
+            return
+        started = time.perf_counter_ns()
+        try:
+            self.conn.execute("BEGIN IMMEDIATE")
+            self._fill(batch)
+            self.conn.execute("COMMIT")
+        except sqlite3.Error as error:
+            self._broken(error)
+            self._fail(batch)
+            return
+        self._count(batch, (time.perf_counter_ns() - started) // 1000)
+        self._finished(batch)
+        if self.figures.wal_octets >= CHECKPOINT_OCTETS:
+            self.checkpoint("PASSIVE")
+
+    def _fill(self, batch: list[UnitJob | BulkJob]) -> None:
+        groups: dict[str, list[BulkJob]] = {}
+        for job in batch:
+            if isinstance(job, BulkJob):
+                groups.setdefault(job.sql, []).append(job)
+                continue
+            if groups:
+                self._rows(groups)
+                groups = {}
+            self._unit(job)
+        self._rows(groups)
+
+    def _unit(self, job: UnitJob) -> None:
+        """Run one unit in its savepoint. Raises only what ends the whole commit."""
+        unit = WriteUnit(self.conn, job.at, self._clock, self._incarnation)
+        self.conn.execute("SAVEPOINT unit")
+        try:
+            job.result = job.work(unit)
+        except Exception as error:
+            self._still_well(unit.failure)
+            self.conn.execute("ROLLBACK TO unit")
+            job.result = error
+            self.figures.failed_units += 1
+        else:
+            self._still_well(unit.failure)
+            job.events, job.calls = unit.events, unit.calls
+        finally:
+            unit.close()
+        self.conn.execute("RELEASE unit")
+
+    def _still_well(self, failure: sqlite3.Error | None) -> None:
+        """Raise an error of a statement that concerns the medium, whatever the unit made of it."""
+        if failure is not None and (_medium(failure) or not self.conn.in_transaction):
+            raise failure
+
+    def _rows(self, groups: dict[str, list[BulkJob]]) -> None:
+        for sql, jobs in groups.items():
+            if not self._many(sql, [row for job in jobs for row in job.rows], jobs) and len(jobs) > 1:
+                for job in jobs:
+                    self._many(sql, job.rows, [job])
+
+    def _many(self, sql: str, rows: Sequence[tuple[object, ...]], jobs: Sequence[BulkJob]) -> bool:
+        """Put down rows of one statement, or none of them; the jobs then have the error."""
+        self.conn.execute("SAVEPOINT rows")
+        try:
+            self.conn.executemany(sql, rows)
+            error: sqlite3.Error | None = None
+        except sqlite3.Error as caught:
+            self._still_well(caught)
+            self.conn.execute("ROLLBACK TO rows")
+            error = caught
+        self.conn.execute("RELEASE rows")
+        for job in jobs:
+            job.result = error
+        return error is None
+
+    def _count(self, batch: list[UnitJob | BulkJob], took_us: int) -> None:
+        figures = self.figures
+        figures.commits += 1
+        for job in batch:
+            if isinstance(job, BulkJob):
+                figures.rows += len(job.rows)
+            else:
+                figures.units += 1
+        figures.last_commit_us = took_us
+        figures.slowest_commit_us = max(figures.slowest_commit_us, took_us)
+        figures.wal_octets = self._wal.state().frames * FRAME
+
+    def _fail(self, batch: Sequence[UnitJob | BulkJob]) -> None:
+        self.figures.refused += len(batch)
+        for job in batch:
+            job.result = StorageFull()
+            if isinstance(job, UnitJob):
+                job.events = job.calls = ()
+        self._finished(batch)
+
+    def _broken(self, error: sqlite3.Error) -> None:
+        """Roll back and stop writing. A sync that failed is not tried again: the page may be gone already."""
+        self.failure = error
+        self.figures.failed_commits += 1
+        logger.error("%s: store is read-only now: %s", self._thread.name, error)
+        if self.conn.in_transaction:
+            try:
+                self.conn.execute("ROLLBACK")
+            except sqlite3.Error as second:
+                logger.error("%s: rollback failed: %s", self._thread.name, second)
+
+    # What control jobs may ask of the thread.
+
+    def checkpoint(self, mode: str) -> None:
+        """Bring the WAL into the database: `PASSIVE` beside readers, `TRUNCATE` when nobody reads."""
+        if self.failure is not None:
+            return
+        try:
+            self.conn.execute(f"PRAGMA wal_checkpoint({mode})")
+        except sqlite3.Error as error:
+            self._broken(error)
+            return
+        self.figures.checkpoints += 1
+        self.figures.wal_octets = self._wal.state().frames * FRAME
+
+
+def _medium(error: sqlite3.Error) -> bool:
+    """Is it the disk, not the statement?"""
+    return primary(error) == sqlite3.SQLITE_FULL or primary(error) in MEDIUM_FAILED

@@ -1,0 +1,1 @@
+"""What tests share: a clock that does as it is told, databases in a temporary folder."""

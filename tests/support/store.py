@@ -1,0 +1,47 @@
+"""Real databases for tests, with all migrations, in a folder of the test."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from edge.contract.event import Event
+from edge.contract.time import Clock
+from edge.store.database import Database
+from edge.store.migration import Migration
+from edge.store.schema import MIGRATIONS
+from tests.support.clock import FakeClock
+
+
+@asynccontextmanager
+async def database(
+    folder: Path,
+    name: str = "node",
+    clock: Clock | None = None,
+    *,
+    incarnation: int = 0,
+    fanout: Callable[[Event], None] | None = None,
+    extra: Sequence[Migration] = (),
+    wear_window_us: int = 0,
+) -> AsyncIterator[Database]:
+    """`node.db` or `hot.db` in `folder`, migrated and open; closed cleanly at the end.
+
+    `extra` are migrations of the test's own tables.
+    """
+    opened = Database(
+        folder / f"{name}.db",
+        name,
+        clock or FakeClock(),
+        asyncio.get_running_loop(),
+        incarnation=incarnation,
+        fanout=fanout,
+        wear_window_us=wear_window_us,
+        migrations=[*MIGRATIONS, *extra],
+    )
+    await opened.open()
+    try:
+        yield opened
+    finally:
+        await opened.close()
