@@ -23,7 +23,7 @@ from edge.contract.store import Unit
 from edge.contract.wire import dumps
 from edge.dispatch.dispatcher import Dispatcher
 from edge.dispatch.table import OpTable
-from tests.support.store import open_store
+from tests.support.store import database
 
 ALICE = Principal(kind=Kind.AGENT, aid="alice.edge.test", scopes=frozenset({"note:write"}))
 BOB = Principal(kind=Kind.AGENT, aid="bobb.edge.test", scopes=frozenset({"note:write"}))
@@ -66,7 +66,7 @@ class Notes:
 
 @pytest.fixture
 async def dispatcher(tmp_path: Path):
-    async with open_store(tmp_path) as store:
+    async with database(tmp_path) as store:
         made = Dispatcher(OpTable(Notes()), {"node": store})
         made.store = store  # type: ignore[attr-defined]
         yield made
