@@ -1,0 +1,30 @@
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from edge.config import declared
+from edge.config.declared import Setting, settings
+
+DECLARED = [one for one in settings() if not one.key.startswith("limits.")]
+
+
+@pytest.mark.parametrize("setting", DECLARED, ids=lambda one: one.key)
+def test_every_setting_says_what_it_is_and_its_example_and_default_are_allowed(setting: Setting) -> None:
+    assert setting.about.endswith(".")
+    assert setting.allowed
+    assert setting.example != setting.default
+    hint = declared.hint_of(setting.key)
+    assert msgspec.convert(setting.example, hint) == setting.example
+    assert msgspec.convert(setting.default, hint) == setting.default
+
+
+def test_no_two_settings_share_a_variable() -> None:
+    names = [key.replace(".", "_").upper() for key in declared.keys()]
+    assert len(names) == len(set(names))
+
+
+@pytest.mark.parametrize("key", ["mqtt", "mqtt.", "mqtt.listen.x", "nowhere.x", "limits.nowhere", "log.levels."])
+def test_a_key_that_is_not_declared_has_no_type(key: str) -> None:
+    with pytest.raises(KeyError):
+        declared.hint_of(key)
