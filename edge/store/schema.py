@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from edge.store import ledger, logs, once
+from edge.store import ledger, logs, messages, once, tasks
 from edge.store.migration import Migration
 
 MIGRATIONS: list[Migration] = [
     *logs.MIGRATIONS,
     *ledger.MIGRATIONS,
     *once.MIGRATIONS,
+    *messages.MIGRATIONS,
+    *tasks.MIGRATIONS,
 ]
