@@ -4,7 +4,8 @@ EdgeError
 ├── Malformed, InvalidRequest, MethodNotFound, InvalidParams, Internal
 ├── NotAuthenticated ─ TokenExpired, SignatureInvalid, CertificateInvalid, NonceInvalid
 ├── NotReady, NotPermitted ─ RegistrationClosed, ProtocolVersion
-├── NotFound ─ UnknownAid, Conflict ─ NameTaken, VersionConflict, PreconditionFailed, PreconditionRequired
+├── NotFound ─ UnknownAid, Conflict ─ NameTaken, VersionConflict, RecipientsStale, PreconditionFailed
+├── PreconditionRequired
 ├── TooLarge, RateLimited, Unavailable ─ StorageFull, TimedOut
 └── TaskError ─ TaskNotFound, TaskStateInvalid, …
 """
@@ -138,6 +139,12 @@ class VersionConflict(Conflict):
     """Somebody changed it meanwhile."""
 
     summary = "version conflict"
+
+
+class RecipientsStale(Conflict):
+    """An encrypted message misses a current device of its recipient: look them up again, encrypt and resend."""
+
+    summary = "recipient set no longer matches"
 
 
 class PreconditionFailed(Conflict):
