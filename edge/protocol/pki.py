@@ -293,13 +293,13 @@ def _usage(*, digital_signature: bool = False, key_cert_sign: bool = False, crl_
 
 
 def _name(common_name: str, organization: str = "") -> x509.Name:
-    parts = [_common_name(common_name)]
+    parts: list[x509.NameAttribute[str | bytes]] = [_common_name(common_name)]
     if organization:
         parts.append(x509.NameAttribute(NameOID.ORGANIZATION_NAME, organization[:64]))
     return x509.Name(parts)
 
 
-def _common_name(text: str) -> x509.NameAttribute:
+def _common_name(text: str) -> x509.NameAttribute[str]:
     """An AID may be longer than the 64 characters of X.520, and clients want it whole."""
     if len(text) <= 64:
         return x509.NameAttribute(NameOID.COMMON_NAME, text)

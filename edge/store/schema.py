@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from edge.store import ledger, logs, messages, once, tasks
+from edge.store import identity, ledger, logs, messages, once, tasks
 from edge.store.migration import Migration
 
 MIGRATIONS: list[Migration] = [
     *logs.MIGRATIONS,
     *ledger.MIGRATIONS,
     *once.MIGRATIONS,
+    *identity.MIGRATIONS,
     *messages.MIGRATIONS,
     *tasks.MIGRATIONS,
 ]
