@@ -1,0 +1,1 @@
+"""What devices announce about themselves: pure parsers, one record for every convention."""
