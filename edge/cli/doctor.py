@@ -1,0 +1,158 @@
+"""`aun-edge doctor`: every check in order, each only after those it needs; the failing cause first."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import sys
+import urllib.error
+import urllib.request
+from argparse import Namespace
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from edge.cli import show
+from edge.cli.ask import ask
+from edge.cli.failure import Exit, Failure
+from edge.cli.places import ready
+from edge.contract.errors import EdgeError
+
+LITTLE_ROOM = 64 << 20
+"""Bytes free below which the store is in danger."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What a check found: `ok`, `warning`, `failed`, or `skipped` because of what failed before."""
+
+    check: str
+    state: str
+    text: str
+    next: str = ""
+
+
+class Examination:
+    """The checks share what they learn: options, then the node's own words."""
+
+    def __init__(self, options: Namespace) -> None:
+        self.options = options
+        self.status: dict[str, Any] = {}
+        self.ready: dict[str, Any] = {}
+
+    def machine(self) -> str:
+        """A 64-bit system with a Python that can run the node."""
+        if sys.maxsize < 2**32:
+            raise Failure("this is a 32-bit Python, which is not supported", next_step="install a 64-bit system")
+        return f"Python {platform.python_version()}, {platform.machine()}, Linux {platform.release()}"
+
+    def configuration(self) -> str:
+        """Every file is readable and every setting allowed."""
+        import edge.node  # noqa: F401  the limits are declared there
+        from edge.config import ConfigError, load_config
+
+        try:
+            config = load_config(state_dir=self.options.state_dir)
+        except ConfigError as refused:
+            raise Failure(str(refused), next_step="aun-edge config validate") from None
+        return f"{len(config.origins)} settings differ from their defaults"
+
+    def directory(self) -> str:
+        """The state directory is there, private and writable."""
+        path = self.options.state_dir
+        if not path.is_dir():
+            raise Failure(f"{path} does not exist", next_step=f"aun-edge run --state-dir {path}")
+        if not os.access(path, os.W_OK | os.X_OK):
+            raise Failure(f"{path} is not yours to write", next_step="run this as the user of the node", code=4)
+        if path.stat().st_mode & 0o077:
+            raise Failure(f"{path} is open to other users", next_step=f"chmod 700 {path}")
+        return str(path)
+
+    def room(self) -> str:
+        """The disk has room."""
+        free = shutil.disk_usage(self.options.state_dir).free
+        if free < LITTLE_ROOM:
+            raise Failure(f"only {free >> 20} MiB are free below {self.options.state_dir}", next_step="make room")
+        return f"{free >> 20} MiB free"
+
+    def running(self) -> str:
+        """A node answers on the control socket."""
+        self.status = ask(self.options, "status")
+        self.ready = ready(self.options.state_dir)
+        return f"version {self.ready['version']}, pid {self.ready['pid']}"
+
+    def store(self) -> str:
+        """The databases take writes."""
+        closed = [name for name, one in self.status.get("store", {}).items() if one.get("read_only")]
+        if closed:
+            step = "make room on the disk, or replace the medium, then restart the node"
+            raise Failure(f"read-only: {', '.join(closed)}", next_step=step)
+        return "both databases take writes"
+
+    def listeners(self) -> str:
+        """Every listener that is wanted is open."""
+        off = self.status.get("listeners_off", {})
+        if off:
+            said = "; ".join(f"{name}: {why}" for name, why in off.items())
+            raise Failure(
+                f"left off: {said}", next_step="stop what holds the port, or set another with aun-edge config set"
+            )
+        return ", ".join(f"{name} {url}" for name, url in self.ready["endpoints"].items())
+
+    def http(self) -> str:
+        """The HTTP door answers."""
+        base = self.ready["endpoints"].get("http", "")
+        if not base:
+            return "no plain HTTP door"
+        try:
+            with urllib.request.urlopen(f"{base}/healthz", timeout=5) as answer:  # noqa: S310  our own loopback URL
+                return f"{base}/healthz says {answer.status}"
+        except (urllib.error.URLError, OSError) as error:
+            raise Failure(f"{base}/healthz: {error}", next_step="look into the node's log") from None
+
+
+ORDER: tuple[tuple[str, Callable[[Examination], str], tuple[str, ...]], ...] = (
+    ("machine", Examination.machine, ()),
+    ("configuration", Examination.configuration, ()),
+    ("directory", Examination.directory, ()),
+    ("room", Examination.room, ("directory",)),
+    ("running", Examination.running, ("directory",)),
+    ("store", Examination.store, ("running",)),
+    ("listeners", Examination.listeners, ("running",)),
+    ("http", Examination.http, ("running",)),
+)
+"""Each check with those it needs; a check whose need failed is skipped, because its cause is already told."""
+
+
+def examine(options: Namespace) -> list[Finding]:
+    """Run every check, in order."""
+    examination = Examination(options)
+    found: list[Finding] = []
+    for name, check, needs in ORDER:
+        missing = [one.check for one in found if one.check in needs and one.state != "ok"]
+        if missing:
+            found.append(Finding(name, "skipped", f"needs: {', '.join(missing)}"))
+            continue
+        try:
+            found.append(Finding(name, "ok", check(examination)))
+        except Failure as failure:
+            found.append(Finding(name, "failed", failure.what, failure.next_step))
+        except EdgeError as error:
+            found.append(Finding(name, "failed", error.message, "look into the node's log"))
+    return found
+
+
+def run(options: Namespace) -> int:
+    """Print the findings, the first failing cause on top."""
+    found = examine(options)
+    failed = [one for one in found if one.state == "failed"]
+    if options.json:
+        show.as_json([one.__dict__ for one in found])
+        return Exit.FAILED if failed else Exit.OK
+    if failed:
+        cause = failed[0]
+        print(f"{cause.check}: {cause.text}\n  next: {cause.next}\n")
+    for one in found:
+        print(f"{one.state.ljust(8)} {one.check.ljust(14)} {show.printable(one.text)}")
+    return Exit.FAILED if failed else Exit.OK

@@ -1,0 +1,157 @@
+"""Every verb of `aun-edge` with its arguments, declared once: parser, help and reference are this."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from edge import __version__
+
+EXIT_CODES = """exit codes:
+  0 ok · 1 failed · 2 usage or no match · 3 node not running · 4 not permitted · 75 try later"""
+
+
+def build() -> argparse.ArgumentParser:
+    """The whole command line. Each verb names `module:function` that does it, imported when it is called."""
+    top = argparse.ArgumentParser(
+        prog="aun-edge",
+        description="An edge node: the things in a house, reachable by agents.",
+        epilog=EXIT_CODES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    top.add_argument("--version", action="version", version=f"aun-edge {__version__}")
+    _state_dir(top, default=None)
+    verbs = top.add_subparsers(metavar="VERB", required=True)
+    _life(verbs)
+    _devices(verbs)
+    _agents(verbs)
+    _skills(verbs)
+    _config(verbs)
+    _mqtt(verbs)
+    return top
+
+
+def _life(verbs: Any) -> None:
+    run = _verb(verbs, "run", "offline:run", "Run the node until SIGTERM.")
+    run.add_argument("--config", type=Path, metavar="FILE", help="read this instead of /etc/aun-edge/aun-edge.toml")
+    run.add_argument("--profile", default="", metavar="NAME", help="start from a named profile, or a profile file")
+    _issuer(run)
+    run.add_argument("--set", action="append", default=[], metavar="section.key=value", help="one setting; repeatable")
+    run.add_argument(
+        "--insecure-local", action="store_true", help="callers from this machine need no token; loopback listeners only"
+    )
+    _issuer(_verb(verbs, "init", "offline:init", "Make the state directory and the keys, without starting."))
+    _json(_verb(verbs, "status", "ask:status", "One screen: what runs, where, and what is wrong."))
+    _json(_verb(verbs, "doctor", "doctor:run", "Check everything in order, the failing cause first."))
+    methods = _json(_verb(verbs, "methods", "ask:methods", "List the operations this node answers."))
+    methods.add_argument("--surface", default="", choices=["", "aun", "a2a", "edge"], help="only those of one wire")
+    methods.add_argument("--scopes", action="store_true", help="show the scope that each one needs")
+
+
+def _devices(verbs: Any) -> None:
+    group = _group(verbs, "device", "Devices: who may connect by MQTT.")
+    add = _json(_verb(group, "add", "ask:device_add", "Let a device in; prints its password, once."))
+    add.add_argument("name", metavar="NAME", help="its user name and the first word of its topics")
+    add.add_argument("--admin", action="store_true", help="a bridge or operator that may use every topic")
+    add.add_argument("--topics", nargs="+", default=[], metavar="FILTER", help="further topic filters it may use")
+    _json(_verb(group, "list", "ask:device_list", "List devices."))
+    show = _json(_verb(group, "show", "ask:device_show", "Show one device, its capabilities and what was refused."))
+    show.add_argument("name", metavar="NAME")
+    forget = _verb(group, "forget", "ask:device_forget", "Take a device's password away and forget it.")
+    forget.add_argument("name", metavar="NAME")
+
+
+def _agents(verbs: Any) -> None:
+    group = _group(verbs, "agent", "Agents: who may ask and act.")
+    add = _json(_verb(group, "add", "ask:agent_add", "Reserve a name and make a token; prints the token, once."))
+    add.add_argument("name", metavar="NAME")
+    add.add_argument(
+        "--sdk-profile", type=Path, metavar="DIR", help="write what the AUN SDK needs to find and trust this node"
+    )
+    add.add_argument("--expires", default="90d", metavar="90d", help="how long the token lives: 12h, 90d, never")
+    _json(_verb(group, "list", "ask:agent_list", "List agents and their tokens' prefixes."))
+    revoke = _verb(group, "revoke", "ask:agent_revoke", "Revoke an agent: tokens, certificates, connections.")
+    revoke.add_argument("name", metavar="NAME")
+
+
+def _skills(verbs: Any) -> None:
+    group = _group(verbs, "skill", "Skills: what devices can tell and do.")
+    _json(_verb(group, "list", "ask:skill_list", "List skills with their latest values."))
+    call = _json(_verb(group, "call", "ask:skill_call", "Read a skill, or act on it."))
+    call.add_argument("skill", metavar="SKILL", help="<device>.<capability>, as `skill list` shows it")
+    call.add_argument("value", nargs="?", default="read", metavar="VALUE", help="read (default), on, off, a number …")
+    call.add_argument("--params", default="", metavar="JSON", help="parameters as a JSON object instead of VALUE")
+    call.add_argument("--timeout", type=int, default=30, metavar="SECONDS", help="how long to wait for the end")
+    group = _group(verbs, "cap", "Capabilities: which agent may act on what is risky.")
+    _json(_verb(group, "list", "ask:cap_list", "List capabilities, their risk and who was granted them."))
+    for name, about in (("grant", "Allow an agent to act on a capability."), ("revoke", "Take a grant back.")):
+        verb = _verb(group, name, f"ask:cap_{name}", about)
+        verb.add_argument("cap", metavar="CAP", help="<device>.<capability>")
+        verb.add_argument("agent", metavar="AGENT", help="name or AID")
+
+
+def _config(verbs: Any) -> None:
+    group = _group(verbs, "config", "Settings.")
+    get = _json(_verb(group, "get", "settings:get", "One setting and where its value comes from."))
+    get.add_argument("key", metavar="section.key")
+    change = _verb(group, "set", "settings:set_", "Change settings; what can change at once does.")
+    change.add_argument("changes", nargs="+", metavar="KEY=VALUE", help="or KEY VALUE; an empty VALUE is a value")
+    change.add_argument("--unset", action="store_true", help="drop the named keys instead")
+    _json(_verb(group, "list", "settings:list_", "Every setting, its value and where that comes from."))
+    _json(_verb(group, "validate", "settings:validate", "Check every file as a start would."))
+    for verb in group.choices.values():
+        verb.add_argument("--config", type=Path, metavar="FILE", help="instead of /etc/aun-edge/aun-edge.toml")
+        verb.add_argument("--profile", default="", metavar="NAME", help="as given to run")
+
+
+def _mqtt(verbs: Any) -> None:
+    group = _group(verbs, "mqtt", "Speak MQTT with the node, as its operator or as a user of yours.")
+    pub = _verb(group, "pub", "mqtt:pub", "Publish one message and wait for its ack.")
+    pub.add_argument("topic", metavar="TOPIC")
+    pub.add_argument("payload", metavar="PAYLOAD", help="`-` reads standard input")
+    pub.add_argument("--retain", action="store_true")
+    sub = _json(_verb(group, "sub", "mqtt:sub", "Print messages as they come."))
+    sub.add_argument("filters", nargs="+", metavar="FILTER")
+    sub.add_argument("--count", type=int, default=0, metavar="N", help="end after N messages")
+    for verb in (pub, sub):
+        verb.add_argument("--qos", type=int, choices=[0, 1], default=1)
+        verb.add_argument("--username", default="", metavar="USER", help="default: an operator's account of this node")
+        verb.add_argument("--password-file", type=Path, metavar="FILE", help="the password of USER")
+
+
+def _group(verbs: Any, name: str, about: str) -> Any:
+    return verbs.add_parser(name, help=about, description=about).add_subparsers(metavar="VERB", required=True)
+
+
+def _verb(verbs: Any, name: str, does: str, about: str) -> argparse.ArgumentParser:
+    made: argparse.ArgumentParser = verbs.add_parser(name, help=about, description=about)
+    _state_dir(made, default=argparse.SUPPRESS)
+    made.set_defaults(does=does)
+    return made
+
+
+def _state_dir(to: argparse.ArgumentParser, *, default: object) -> None:
+    to.add_argument("--state-dir", type=Path, default=default, metavar="DIR", help="the state directory of the node")
+
+
+def _issuer(to: argparse.ArgumentParser) -> None:
+    to.add_argument(
+        "--issuer", default="", metavar="DOMAIN", help="what every AID here ends in; fixed at the first start"
+    )
+
+
+def _json(to: argparse.ArgumentParser) -> argparse.ArgumentParser:
+    to.add_argument("--json", action="store_true", help="print JSON")
+    return to
+
+
+def verbs_of(top: argparse.ArgumentParser, path: Sequence[str] = ()) -> list[tuple[str, argparse.ArgumentParser]]:
+    """Every verb with its words, in the order of declaration."""
+    found = []
+    for action in top._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for name, below in action.choices.items():
+                found += verbs_of(below, [*path, name])
+    return found or [(" ".join(path), top)]
