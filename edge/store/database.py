@@ -7,17 +7,24 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sqlite3
 import threading
 from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
+import msgspec
+
 from edge.contract.errors import Unavailable
 from edge.contract.event import Event
+from edge.contract.gap import Gap
 from edge.contract.limit import Limits, declare
 from edge.contract.store import Unit
-from edge.contract.time import Clock
-from edge.store import migrate
+from edge.contract.time import SECOND, Clock, Stamp
+from edge.store import migrate, opening
+from edge.store.connection import open_writer
+from edge.store.housekeeping import Housekeeping
+from edge.store.marks import Found, Mark, Marks
 from edge.store.migration import Migration
 from edge.store.readers import Readers, ReadJob
 from edge.store.schema import MIGRATIONS
@@ -42,19 +49,33 @@ class Database:
         clock: Clock,
         loop: asyncio.AbstractEventLoop,
         *,
+        marks: Marks | None = None,
         incarnation: int = 0,
         fanout: Callable[[Event], None] | None = None,
         limits: Limits | None = None,
         wear_window_us: int = 0,
         migrations: Sequence[Migration] | None = None,
+        quarantine: Path | None = None,
         synchronous: str = "FULL",
     ) -> None:
-        self.path, self.name, self.incarnation = path, name, incarnation
+        """`marks` is shared by the files of a node (without it, `incarnation` is fixed: tests, tools).
+
+        `migrations` None: the release's own, in a child process when due; else these, here. `synchronous` is only
+        for measuring what its other values would lose.
+        """
+        self.path, self.name = path, name
+        self.damage = ""
+        """What was wrong with the file that had to be put aside at `open`; empty when nothing was."""
+        self.doubt = ""
+        """Why `open` took the file to have lost commits (the incarnation went up); empty when it has not."""
+        self._marks = marks or Marks(incarnation=incarnation)
+        self._quarantine = quarantine or path.parent / "quarantine"
         self._clock, self._loop, self._fanout = clock, loop, fanout or (lambda event: None)
         self._limits = limits or Limits()
         self._wear_window_us = wear_window_us
         self._migrations = migrations
         self._synchronous = synchronous
+        self._housekeeping = Housekeeping(self, clock, self._marks)
         self._writer: Writer | None = None
         self._readers: Readers | None = None
         self._pending = 0
@@ -68,32 +89,79 @@ class Database:
         await _blocking(self._loop, self._open)
 
     def _open(self) -> None:
-        self._migrate()
-        self._writer = Writer(self.path, self._clock, self.incarnation, self._finished, synchronous=self._synchronous)
-        self._readers = Readers(self.path, self._clock, self.incarnation)
+        now = self._clock.now()
+        had_wal = Path(f"{self.path}-wal").exists()
+        stamp = f"{now.boot}-{now.mono_us // SECOND}"
+        conn, self.damage = opening.sound(self.path, self._quarantine, stamp, synchronous=self._synchronous)
+        conn = self._migrate(conn)
+        self._compare(opening.look(conn, self.path, had_wal and not self.damage))
+        self._writer = Writer(self.path, conn, self._clock, self._marks, self._finished)
+        self._readers = Readers(self.path, self._clock, self._marks)
+        self._begin(self._writer, now)
+        opening.keep_ballast(self.path)
         self._writer.start()
         self._readers.start()
 
-    def _migrate(self) -> None:
+    def _migrate(self, conn: sqlite3.Connection) -> sqlite3.Connection:
+        migrations = MIGRATIONS if self._migrations is None else self._migrations
+        if not migrate.due(conn, migrations, self.name):
+            return conn
         if self._migrations is not None:
-            migrate.inline(self.path, self.name, self._migrations)
-        elif migrate.is_due(self.path, self.name, MIGRATIONS):
-            migrate.in_child(self.path, self.name)
+            migrate.inline(conn, self.name, self._migrations)
+            return conn
+        conn.close()
+        migrate.in_child(self.path, self.name)
+        return open_writer(self.path, synchronous=self._synchronous)
+
+    def _compare(self, found: Found) -> None:
+        """Does the file hold what its mark says? If not, numbers go on in a new incarnation."""
+        self.doubt = self.damage or self._marks.doubt(self.name, found)
+        if not self.doubt:
+            return
+        logger.error("%s may have lost commits: %s", self.name, self.doubt)
+        try:
+            self._marks.bump(found.incarnation)
+        except OSError as error:
+            logger.error("the incarnation cannot be written: %s", error)
+
+    def _begin(self, writer: Writer, now: Stamp) -> None:
+        """The first commit: a new generation, the incarnation, the gap if there is one. Then the mark of this run."""
+        self._put(writer.begin(now, Gap("*", self.name, 0, 0, 1, self.doubt, "store", now) if self.doubt else None))
 
     async def close(self) -> None:
-        """Commit what is queued, bring the WAL in, end the threads. What comes later is refused."""
+        """Commit what is queued, bring the WAL in, mark the file clean, end the threads. Later work is refused."""
         if self._writer is None or self._readers is None:
             return
         writer, readers = self._writer, self._readers
         self._flush_lazy()
+        self._housekeeping.stop()
+        self._readers = None
         readers.stop()
         await _blocking(self._loop, readers.join)
-        await self.control(lambda w: w.checkpoint("TRUNCATE"))
-        self._writer = self._readers = None
+        ended = self._ask(lambda writer: writer.end())
+        self._writer = None
+        mark = await ended
         writer.stop()
-        await _blocking(self._loop, writer.join)
+        await _blocking(self._loop, lambda: self._last(writer, mark))
+
+    def _last(self, writer: Writer, mark: Mark | None) -> None:
+        """The mark says "clean" before the connection removes the WAL."""
+        if mark is not None:
+            self._put(mark)
+        writer.join()
+
+    def _put(self, mark: Mark) -> None:
+        try:
+            self._marks.put(self.name, mark)
+        except OSError as error:
+            logger.error("%s: its mark cannot be written: %s", self.name, error)
 
     # Work.
+
+    @property
+    def incarnation(self) -> int:
+        """The upper part of every number given out now."""
+        return self._marks.incarnation
 
     @property
     def read_only(self) -> bool:
@@ -102,7 +170,7 @@ class Database:
 
     def write(self, work: Callable[[Unit], T], done: Callable[[T | BaseException], None]) -> None:
         """Queue a unit for the next commit; `done` gets its result, in the loop, once it is on disk, or its error."""
-        self._put(UnitJob(work, done, self._clock.now()), 1)
+        self._queue(UnitJob(work, done, self._clock.now()), 1)
 
     def commit(self, work: Callable[[Unit], T]) -> Coroutine[Any, Any, T]:
         """`write`, awaited; queued at once. Raises what the unit raised, or `StorageFull`."""
@@ -125,7 +193,7 @@ class Database:
         """
         job = BulkJob(sql, rows, done)
         if not lazy or not self._wear_window_us:
-            self._put(job, len(rows))
+            self._queue(job, len(rows))
             return
         if not self._admit(job, len(rows)):
             return
@@ -140,28 +208,38 @@ class Database:
         if self._readers is None:
             raise Unavailable(f"{self.name} is closed")
         future: asyncio.Future[T] = self._loop.create_future()
-        self._readers.put(ReadJob(work, lambda result: self._to_loop(_settle, future, result), self._clock.now()))
+        self._readers.put(ReadJob(work, lambda result: self.in_loop(_settle, future, result), self._clock.now()))
         return await future
 
     async def ping(self) -> None:
         """Return once the writer thread has answered (for the watchdog)."""
-        await self.control(lambda writer: None)
+        await self._ask(lambda writer: None)
 
-    async def control(self, work: Callable[[Writer], T]) -> T:
-        """Run something on the writer thread between two commits."""
+    def control(self, work: Callable[[Writer], T], done: Callable[[T | BaseException], None]) -> None:
+        """Have the writer thread do something between two commits; `done` in the loop."""
         if self._writer is None:
-            raise Unavailable(f"{self.name} is closed")
+            self._loop.call_soon(done, Unavailable(f"{self.name} is closed"))
+        else:
+            self._writer.put(ControlJob(work, done))
+
+    def _ask(self, work: Callable[[Writer], T]) -> asyncio.Future[T]:
         future: asyncio.Future[T] = self._loop.create_future()
-        self._writer.put(ControlJob(work, lambda result: _settle(future, result)))
-        return await future
+        self.control(work, lambda result: _settle(future, result))
+        return future
 
     def figures(self) -> Figures:
         """What the writer has done since it started."""
         return self._writer.figures if self._writer else Figures()
 
+    def stats(self) -> dict[str, int]:
+        """Figures for `status` and the metrics."""
+        depth = self._writer.depth if self._writer else 0
+        own = {"queued": depth, "pending": self._pending, "read_only": int(self.read_only)}
+        return {**msgspec.structs.asdict(self.figures()), **own, "incarnation": self.incarnation}
+
     # Between the loop and the writer.
 
-    def _put(self, job: UnitJob | BulkJob, size: int) -> None:
+    def _queue(self, job: UnitJob | BulkJob, size: int) -> None:
         if self._admit(job, size) and self._writer is not None:
             self._flush_lazy()
             self._writer.put(job)
@@ -186,9 +264,10 @@ class Database:
             self._lazy = []
 
     def _finished(self, jobs: Sequence[Job]) -> None:
-        self._to_loop(self._complete, jobs)
+        self.in_loop(self._complete, jobs)
 
-    def _to_loop(self, call: Callable[..., None], *args: Any) -> None:
+    def in_loop(self, call: Callable[..., None], *args: Any) -> None:
+        """From another thread: call in the loop, unless that has ended."""
         try:
             self._loop.call_soon_threadsafe(call, *args)
         except RuntimeError:
@@ -206,6 +285,8 @@ class Database:
             elif isinstance(job, BulkJob):
                 self._pending -= len(job.rows)
             _guarded(job.done, job.result)
+        if not isinstance(jobs[0], ControlJob) and self._writer is not None:
+            self._housekeeping.touched()
 
 
 def _guarded(call: Callable[..., None], *args: object) -> None:

@@ -28,27 +28,12 @@ def due(conn: sqlite3.Connection, migrations: Sequence[Migration], file: str) ->
     return [m for m in migrations if m.file == file and m.name not in seen]
 
 
-def is_due(path: Path, file: str, migrations: Sequence[Migration]) -> bool:
-    """Is there anything to do for this file?"""
-    if not path.exists():
-        return True
-    conn = open_writer(path)
-    try:
-        return bool(due(conn, migrations, file))
-    finally:
-        conn.close()
-
-
-def inline(path: Path, file: str, migrations: Sequence[Migration]) -> int:
+def inline(conn: sqlite3.Connection, file: str, migrations: Sequence[Migration]) -> int:
     """Apply what is due, each migration in its own transaction with its record; how many."""
-    conn = open_writer(path)
-    try:
-        todo = due(conn, migrations, file)
-        if todo:
-            _apply(conn, todo)
-        return len(todo)
-    finally:
-        conn.close()
+    todo = due(conn, migrations, file)
+    if todo:
+        _apply(conn, todo)
+    return len(todo)
 
 
 def _apply(conn: sqlite3.Connection, todo: Sequence[Migration]) -> None:
@@ -83,7 +68,9 @@ def _main() -> None:
     from edge.store.schema import MIGRATIONS
 
     path, file = sys.argv[1:]
-    inline(Path(path), file, MIGRATIONS)
+    conn = open_writer(Path(path))
+    inline(conn, file, MIGRATIONS)
+    conn.close()
 
 
 if __name__ == "__main__":

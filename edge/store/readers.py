@@ -14,6 +14,7 @@ from edge.contract.errors import TimedOut
 from edge.contract.store import Unit
 from edge.contract.time import Clock, Stamp
 from edge.store.connection import open_reader
+from edge.store.marks import Marks
 from edge.store.unit import ReadUnit
 
 READ_NS = 1_000_000_000
@@ -34,8 +35,8 @@ class ReadJob:
 class Readers:
     """A queue of reads and the threads that serve it."""
 
-    def __init__(self, path: Path, clock: Clock, incarnation: int, threads: int = 2) -> None:
-        self._path, self._clock, self._incarnation = path, clock, incarnation
+    def __init__(self, path: Path, clock: Clock, marks: Marks, threads: int = 2) -> None:
+        self._path, self._clock, self._marks = path, clock, marks
         self._queue: SimpleQueue[ReadJob | None] = SimpleQueue()
         self._threads = [
             threading.Thread(target=self._run, name=f"reader-{path.stem}-{n}", daemon=True) for n in range(threads)
@@ -67,7 +68,7 @@ class Readers:
         conn.close()
 
     def _read(self, conn: sqlite3.Connection, job: ReadJob) -> Any:
-        unit = ReadUnit(conn, job.at, self._clock, self._incarnation)
+        unit = ReadUnit(conn, job.at, self._clock, self._marks.incarnation)
         end = time.perf_counter_ns() + READ_NS
         conn.set_progress_handler(lambda: time.perf_counter_ns() > end, _STEPS)
         try:

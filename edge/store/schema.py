@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from edge.store import identity, ledger, logs, messages, once, tasks
+from edge.store import identity, ledger, logs, messages, once, opening, tasks
 from edge.store.migration import Migration
 
 MIGRATIONS: list[Migration] = [
+    *opening.MIGRATIONS,
     *logs.MIGRATIONS,
     *ledger.MIGRATIONS,
     *once.MIGRATIONS,

@@ -20,10 +20,12 @@ import msgspec
 
 from edge.contract.errors import StorageFull
 from edge.contract.event import Event
+from edge.contract.gap import Gap
 from edge.contract.store import Unit
 from edge.contract.time import Clock, Stamp
-from edge.store import wal
-from edge.store.connection import FRAME, MEDIUM_FAILED, open_writer, primary
+from edge.store import opening, wal
+from edge.store.connection import FRAME, MEDIUM_FAILED, primary
+from edge.store.marks import Mark, Marks
 from edge.store.unit import WriteUnit
 
 logger = logging.getLogger(__name__)
@@ -32,6 +34,8 @@ COMMIT_ROWS = 20_000
 """No commit gathers more units and rows than this: it bounds how long the first of them waits."""
 CHECKPOINT_OCTETS = 4 << 20
 ALARM_OCTETS = 32 << 20
+FREE_PAGES = 256
+"""Fewer free pages are kept for the next rows: giving them back would only wear the card."""
 
 Done = Callable[[Any], None]
 
@@ -91,15 +95,15 @@ class Figures(msgspec.Struct):
 class Writer:
     """Runs jobs in its own thread; `finished` is called there with the jobs of each commit, after it."""
 
-    def __init__(
-        self, path: Path, clock: Clock, incarnation: int, finished: Finished, *, synchronous: str = "FULL"
-    ) -> None:
-        self._clock, self._incarnation, self._finished = clock, incarnation, finished
+    def __init__(self, path: Path, conn: sqlite3.Connection, clock: Clock, marks: Marks, finished: Finished) -> None:
+        """`conn` is the file's only writing connection; it belongs to the thread from `start` on."""
+        self._clock, self._marks, self._finished = clock, marks, finished
         self._queue: SimpleQueue[Job | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._run, name=f"writer-{path.stem}", daemon=True)
         self._wal = wal.Index(path)
-        self.conn = open_writer(path, synchronous=synchronous)
+        self.conn = conn
         self.figures = Figures()
+        self.generation = opening.get(conn, "generation")
         self.failure: sqlite3.Error | None = None
         """Why nothing is written any more; None as long as the medium is well."""
 
@@ -181,7 +185,7 @@ class Writer:
         self._count(batch, (time.perf_counter_ns() - started) // 1000)
         self._finished(batch)
         if self.figures.wal_octets >= CHECKPOINT_OCTETS:
-            self.checkpoint("PASSIVE")
+            self._large_wal()
 
     def _fill(self, batch: list[UnitJob | BulkJob]) -> None:
         groups: dict[str, list[BulkJob]] = {}
@@ -197,7 +201,7 @@ class Writer:
 
     def _unit(self, job: UnitJob) -> None:
         """Run one unit in its savepoint. Raises only what ends the whole commit."""
-        unit = WriteUnit(self.conn, job.at, self._clock, self._incarnation)
+        unit = WriteUnit(self.conn, job.at, self._clock, self._marks.incarnation)
         self.conn.execute("SAVEPOINT unit")
         try:
             job.result = job.work(unit)
@@ -251,6 +255,12 @@ class Writer:
         figures.slowest_commit_us = max(figures.slowest_commit_us, took_us)
         figures.wal_octets = self._wal.state().frames * FRAME
 
+    def _large_wal(self) -> None:
+        self.checkpoint("PASSIVE")
+        if self.figures.wal_octets >= ALARM_OCTETS:
+            self.figures.wal_alarms += 1
+            logger.error("%s: the WAL has %d bytes: a reader holds it", self._thread.name, self.figures.wal_octets)
+
     def _fail(self, batch: Sequence[UnitJob | BulkJob]) -> None:
         self.figures.refused += len(batch)
         for job in batch:
@@ -272,6 +282,33 @@ class Writer:
 
     # What control jobs may ask of the thread.
 
+    def begin(self, at: Stamp, lost: Gap | None) -> Mark:
+        """The first commit, before the thread starts: a new generation, the incarnation, what the file lost."""
+        try:
+            self.conn.execute("BEGIN IMMEDIATE")
+            opening.put(self.conn, "incarnation", self._marks.incarnation)
+            opening.put(self.conn, "generation", self.generation + 1)
+            if lost is not None:
+                WriteUnit(self.conn, at, self._clock, self._marks.incarnation).lose(lost)
+            self.conn.execute("COMMIT")
+            self.generation += 1
+        except sqlite3.Error as error:
+            self._broken(error)
+        return self._now()
+
+    def end(self) -> Mark | None:
+        """The last thing: everything into the database. None: the medium failed, the file is not to be called clean."""
+        if self.failure is None:
+            self.mark()
+            self.checkpoint("TRUNCATE")
+        if self.failure is not None and primary(self.failure) != sqlite3.SQLITE_FULL:
+            return None
+        return Mark(self.generation, clean=True)
+
+    def _now(self) -> Mark:
+        state = self._wal.state()
+        return Mark(self.generation, state.salt.hex(), state.frames)
+
     def checkpoint(self, mode: str) -> None:
         """Bring the WAL into the database: `PASSIVE` beside readers, `TRUNCATE` when nobody reads."""
         if self.failure is not None:
@@ -279,10 +316,68 @@ class Writer:
         try:
             self.conn.execute(f"PRAGMA wal_checkpoint({mode})")
         except sqlite3.Error as error:
-            self._broken(error)
+            self._trouble("checkpoint", error)
             return
         self.figures.checkpoints += 1
         self.figures.wal_octets = self._wal.state().frames * FRAME
+
+    def mark(self) -> Mark | None:
+        """Commit a new generation of the file and say what its mark is; None when nothing can be written."""
+        if self.failure is not None:
+            return None
+        try:
+            self._advance()
+        except sqlite3.Error as error:
+            self._broken(error)
+            return None
+        return self._now()
+
+    def rest(self) -> Mark | None:
+        """What is done when no commit came for a while: free pages given back, a mark, a checkpoint."""
+        if self.failure is not None:
+            return None
+        try:
+            [(free,)] = self.conn.execute("PRAGMA freelist_count").fetchall()
+            if free > FREE_PAGES:
+                self.conn.execute("PRAGMA incremental_vacuum(64)").fetchall()
+        except sqlite3.Error as error:
+            self._trouble("vacuum", error)
+        mark = self.mark()
+        self.checkpoint("PASSIVE")
+        return mark
+
+    def probe(self) -> bool | None:
+        """Try a full disk again: does a write with its sync succeed? None: nothing but a restart can help."""
+        if self.failure is None:
+            return True
+        if primary(self.failure) != sqlite3.SQLITE_FULL:
+            return None
+        try:
+            self.conn.execute("PRAGMA wal_checkpoint(PASSIVE)")
+            self._advance()
+        except sqlite3.Error as error:
+            if self.conn.in_transaction:
+                self.conn.execute("ROLLBACK")
+            if primary(error) != sqlite3.SQLITE_FULL:
+                self.failure = error
+                return None
+            return False
+        logger.warning("%s: there is room again; the store takes writes", self._thread.name)
+        self.failure = None
+        return True
+
+    def _advance(self) -> None:
+        self.conn.execute("BEGIN IMMEDIATE")
+        opening.put(self.conn, "generation", self.generation + 1)
+        self.conn.execute("COMMIT")
+        self.generation += 1
+
+    def _trouble(self, what: str, error: sqlite3.Error) -> None:
+        """Housekeeping failed: without room it can wait, with a failed medium nothing is written any more."""
+        if primary(error) in MEDIUM_FAILED:
+            self._broken(error)
+        else:
+            logger.warning("%s: %s failed: %s", self._thread.name, what, error)
 
 
 def _medium(error: sqlite3.Error) -> bool:

@@ -1,0 +1,108 @@
+"""What a file needs while nobody asks for anything: checkpoints, vacuum, marks, the way out of a full disk.
+
+Nothing runs, and nothing is written, as long as nothing was committed since it was done last.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from edge.contract.time import SECOND, Clock
+from edge.store.marks import Mark, Marks
+
+if TYPE_CHECKING:
+    from edge.store.database import Database
+
+logger = logging.getLogger(__name__)
+
+IDLE_US = 30 * SECOND
+"""After so long without a commit the WAL goes into the database; after ten times as long it is truncated."""
+LONG_IDLE = 10
+MARK_US = 60 * SECOND
+"""Under load a mark is not written more often."""
+PROBE_US = 5 * SECOND
+"""How often a full disk is tried again."""
+
+
+class Housekeeping:
+    """The timer of one open database; `touched` after each commit, `stop` before it closes. Loop only."""
+
+    def __init__(self, db: Database, clock: Clock, marks: Marks) -> None:
+        self._db, self._clock, self._marks = db, clock, marks
+        self._cancel: Callable[[], None] | None = None
+        self._stopped = False
+        self._commits = 0
+        self._idle = 0
+        self._marked_us = clock.now().mono_us
+
+    def touched(self) -> None:
+        """Something was committed, or a commit failed."""
+        if self._cancel is None:
+            self._arm(PROBE_US if self._db.read_only else IDLE_US)
+
+    def stop(self) -> None:
+        """No more timers."""
+        self._stopped = True
+        if self._cancel is not None:
+            self._cancel()
+
+    def _arm(self, us: int) -> None:
+        if not self._stopped:
+            self._cancel = self._clock.at(self._clock.now().mono_us + us, self._tick)
+
+    def _tick(self) -> None:
+        self._cancel = None
+        if self._db.read_only:
+            self._db.control(lambda writer: writer.probe(), self._probed)
+            return
+        commits = self._db.figures().commits
+        self._idle = self._idle + 1 if commits == self._commits else 0
+        self._commits = commits
+        if self._idle == 1:
+            self._db.control(lambda writer: writer.rest(), self._marked)
+        elif self._idle >= LONG_IDLE:
+            self._shrink()
+            return
+        elif not self._idle and self._clock.now().mono_us - self._marked_us >= MARK_US:
+            self._db.control(lambda writer: writer.mark(), self._marked)
+        self._arm(IDLE_US)
+
+    def _probed(self, well: object) -> None:
+        if well is True:
+            self._arm(IDLE_US)
+        elif well is False:
+            self._arm(PROBE_US)
+
+    def _marked(self, mark: object) -> None:
+        if isinstance(mark, Mark):
+            self._marked_us = self._clock.now().mono_us
+            self._save(mark, lambda: None)
+
+    def _shrink(self) -> None:
+        """Truncate the WAL; the mark must not ask for its frames by then."""
+
+        def truncate() -> None:
+            if not self._stopped:
+                self._db.control(lambda writer: writer.checkpoint("TRUNCATE"), lambda result: None)
+
+        def save(mark: object) -> None:
+            if isinstance(mark, Mark):
+                self._save(mark, truncate)
+
+        self._db.control(lambda writer: Mark(writer.generation), save)
+
+    def _save(self, mark: Mark, then: Callable[[], None]) -> None:
+        """Write the mark in a thread of its own: it syncs twice."""
+
+        def run() -> None:
+            try:
+                self._marks.put(self._db.name, mark)
+            except OSError as error:
+                logger.warning("%s: its mark cannot be written: %s", self._db.name, error)
+                return
+            self._db.in_loop(then)
+
+        threading.Thread(target=run, name=f"mark-{self._db.name}", daemon=True).start()

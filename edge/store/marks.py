@@ -1,0 +1,143 @@
+"""The node's incarnation and a mark per file, kept outside the databases in `identity/incarnation` (design D18).
+
+SQLite says "ok" after losing a WAL. So each file carries a generation (one row, written at checkpoints, at a clean
+stop and at most once a minute, never by a hot commit), and this file remembers the newest one, the salts of the WAL
+it was written to, how many frames that WAL had, and whether the file was closed cleanly. At start a file whose
+generation is behind, whose WAL is gone after an unclean stop, or is shorter than it was, has lost commits that
+somebody may have seen: the incarnation goes up by one, so that no number is given out twice, and the gap is
+declared. What a WAL loses between two marks shows only when a peer knows a number above our head (`bump`).
+"""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import msgspec
+
+from edge.store.wal import State
+from edge.system.files import write_atomic
+
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+
+
+class Mark(msgspec.Struct, frozen=True):
+    """What a file was like when it was last known to be whole."""
+
+    generation: int
+    salt: str = ""
+    frames: int = 0
+    clean: bool = False
+
+
+class Found(msgspec.Struct, frozen=True):
+    """What a file is like now. `wal`: was there a WAL file before it was opened?"""
+
+    generation: int
+    incarnation: int
+    state: State
+    wal: bool
+
+
+class _Record(msgspec.Struct):
+    incarnation: int = 0
+    boot: int = 0
+    boot_id: str = ""
+    marks: dict[str, Mark] = {}
+
+
+class Marks:
+    """The file `identity/incarnation`. Without a path it is only remembered (tests, tools)."""
+
+    def __init__(self, path: Path | None = None, incarnation: int = 0) -> None:
+        self._path = path
+        self._lock = threading.Lock()
+        self._lost = False
+        self._record = _Record(incarnation=incarnation)
+
+    @classmethod
+    def load(cls, path: Path) -> Marks:
+        """Read the file, or begin one. A damaged one counts as lost: the databases know what it said at least."""
+        marks = cls(path)
+        try:
+            marks._record = msgspec.json.decode(path.read_bytes(), type=_Record)
+        except FileNotFoundError:
+            marks._lost = True
+        except (msgspec.MsgspecError, UnicodeDecodeError):
+            marks._lost = True
+            path.replace(path.with_name(f"{path.name}.damaged"))
+        return marks
+
+    @property
+    def incarnation(self) -> int:
+        """The upper part of every number given out now."""
+        return self._record.incarnation
+
+    @property
+    def boot(self) -> int:
+        """The number of this boot of the box (0 before `begin_boot`)."""
+        return self._record.boot
+
+    @property
+    def boot_id(self) -> str:
+        """The kernel's own name for it."""
+        return self._record.boot_id
+
+    def begin_boot(self, boot_id: str) -> int:
+        """The number of this boot: one more than the last if the kernel started again since."""
+        with self._lock:
+            if boot_id != self._record.boot_id or not self._record.boot:
+                self._record.boot += 1
+                self._record.boot_id = boot_id
+                self._save()
+            return self._record.boot
+
+    def renumber_boot(self, boot: int) -> None:
+        """The databases know a later boot than this file did."""
+        with self._lock:
+            self._record.boot = boot
+            self._save()
+
+    def doubt(self, name: str, found: Found) -> str:
+        """Why file `name` may have lost commits; empty when it has not."""
+        mark = self._record.marks.get(name)
+        if found.incarnation > self._record.incarnation:
+            return "the incarnation file is older than the database"
+        if mark is None:
+            return "the incarnation file is gone" if self._lost and found.generation else ""
+        if found.generation < mark.generation:
+            return "the file is behind its mark"
+        if mark.clean:
+            return ""
+        if not found.wal:
+            return "its WAL is gone"
+        if mark.frames and not found.state.frames:
+            return "its WAL is empty"
+        if found.state.salt.hex() == mark.salt and found.state.frames < mark.frames:
+            return "its WAL is shorter than marked"
+        return ""
+
+    def bump(self, at_least: int = 0) -> int:
+        """A new incarnation, on disk when this returns: after restore, salvage, doubt, or a number above our head."""
+        with self._lock:
+            self._record.incarnation = max(self._record.incarnation, at_least) + 1
+            self._save()
+            return self._record.incarnation
+
+    def put(self, name: str, mark: Mark) -> None:
+        """Remember a mark; on disk when this returns. Blocks."""
+        with self._lock:
+            self._record.marks[name] = mark
+            self._save()
+
+    def _save(self) -> None:
+        if self._path is not None:
+            write_atomic(self._path, msgspec.json.encode(self._record) + b"\n")
+
+
+def kernel_boot_id() -> str:
+    """The kernel's name for this boot; empty where it has none."""
+    try:
+        return BOOT_ID.read_text().strip()
+    except OSError:
+        return ""

@@ -1,0 +1,151 @@
+"""Opening a file so that the node always starts (promise P3): look, quarantine, migrate, compare with its mark.
+
+A file that SQLite cannot read is moved to `<state>/quarantine/<name>-<stamp>/` and a fresh one takes its place. A
+disk without any room gets the ballast file's room, so that the write-ahead log's index can be made.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sqlite3
+from pathlib import Path
+from typing import cast
+
+from edge.store import wal
+from edge.store.connection import open_writer, primary
+from edge.store.marks import Found
+from edge.store.migration import statements
+from edge.system.files import sync_directory
+
+logger = logging.getLogger(__name__)
+
+CHECK_OCTETS = 32 << 20
+"""A larger file is not read whole after an unclean stop: the start must stay quick. Damage shows when it is read."""
+BALLAST_OCTETS = 1 << 20
+
+_DAMAGED = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
+_NO_ROOM = frozenset({sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN})
+_PARTS = ("", "-wal", "-shm")
+_GET = "SELECT value FROM meta WHERE name = ?"
+_SET = "INSERT INTO meta (name, value) VALUES (?, ?) ON CONFLICT DO UPDATE SET value = excluded.value"
+
+
+def sound(path: Path, quarantine: Path, stamp: str, *, synchronous: str = "FULL") -> tuple[sqlite3.Connection, str]:
+    """A writer's connection to `path`, and what was wrong with the file that had to be put aside for it ("" if none).
+
+    Raises `sqlite3.Error` when even a fresh file cannot be opened.
+    """
+    try:
+        return _checked(path, synchronous), ""
+    except sqlite3.DatabaseError as error:
+        if primary(error) not in _DAMAGED:
+            raise
+        put_aside(path, quarantine, stamp)
+        return open_writer(path, synchronous=synchronous), str(error)
+
+
+def _checked(path: Path, synchronous: str) -> sqlite3.Connection:
+    thorough = Path(f"{path}-wal").exists() and path.stat().st_size <= CHECK_OCTETS if path.exists() else False
+    conn = _with_ballast(path, synchronous)
+    try:
+        conn.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        if thorough:
+            [(verdict,)] = conn.execute("PRAGMA quick_check(1)").fetchall()
+            if verdict != "ok":
+                raise _damaged(str(verdict).splitlines()[0])
+    except BaseException:
+        _abandon(conn)
+        raise
+    return conn
+
+
+def _with_ballast(path: Path, synchronous: str) -> sqlite3.Connection:
+    """Open; without room for the WAL's index, with the room of the ballast."""
+    try:
+        conn = open_writer(path, synchronous=synchronous)
+        conn.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        return conn
+    except sqlite3.DatabaseError as error:
+        if primary(error) not in _NO_ROOM or not _ballast(path).exists():
+            raise
+    logger.error("%s: no room to open it; using the ballast", path.name)
+    _ballast(path).unlink()
+    return open_writer(path, synchronous=synchronous)
+
+
+def _abandon(conn: sqlite3.Connection) -> None:
+    try:
+        conn.close()
+    except sqlite3.Error as error:
+        logger.warning("closing a damaged file: %s", error)
+
+
+def _damaged(verdict: str) -> sqlite3.DatabaseError:
+    error = sqlite3.DatabaseError(verdict)
+    error.sqlite_errorcode = sqlite3.SQLITE_CORRUPT
+    return error
+
+
+def put_aside(path: Path, quarantine: Path, stamp: str) -> Path:
+    """Move a file and its WAL to a folder of their own; where that is."""
+    folder = quarantine / f"{path.stem}-{stamp}"
+    number = 1
+    while folder.exists():
+        number += 1
+        folder = quarantine / f"{path.stem}-{stamp}-{number}"
+    folder.mkdir(parents=True, mode=0o700)
+    for part in _PARTS:
+        source = Path(f"{path}{part}")
+        if source.exists():
+            source.replace(folder / source.name)
+    sync_directory(folder)
+    sync_directory(path.parent)
+    logger.error("%s is damaged; it was moved to %s and a fresh one begins", path.name, folder)
+    return folder
+
+
+def keep_ballast(path: Path) -> None:
+    """Hold a little room, so that a later start finds some on a full disk."""
+    ballast = _ballast(path)
+    if ballast.exists():
+        return
+    descriptor = os.open(ballast, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        os.posix_fallocate(descriptor, 0, BALLAST_OCTETS)
+    except OSError as error:
+        ballast.unlink()
+        logger.warning("no ballast beside %s: %s", path.name, error)
+    finally:
+        os.close(descriptor)
+
+
+def _ballast(path: Path) -> Path:
+    return path.with_name(f".{path.name}.ballast")
+
+
+def look(conn: sqlite3.Connection, path: Path, had_wal: bool) -> Found:
+    """What the file says about itself, for the comparison with its mark."""
+    generation, incarnation = get(conn, "generation"), get(conn, "incarnation")
+    index = wal.Index(path)
+    try:
+        return Found(generation, incarnation, index.state(), had_wal)
+    finally:
+        index.close()
+
+
+def get(conn: sqlite3.Connection, name: str) -> int:
+    """A number of the file's own (`generation`, `incarnation`); 0 before it was ever set."""
+    row = conn.execute(_GET, (name,)).fetchone()
+    return cast(int, row[0]) if row else 0
+
+
+def put(conn: sqlite3.Connection, name: str, value: int) -> None:
+    """Set a number of the file's own."""
+    conn.execute(_SET, (name, value))
+
+
+MIGRATIONS = [
+    statements(file, "meta-001", "CREATE TABLE meta (name TEXT PRIMARY KEY, value INTEGER) STRICT, WITHOUT ROWID")
+    for file in ("node", "hot")
+]
