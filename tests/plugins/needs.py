@@ -1,0 +1,38 @@
+"""Pytest plugin: `@pytest.mark.needs("mosquitto_pub")` names a program, or `peer:fastaun` a peer, that a test needs.
+
+Where it is missing the test is reported as NOT RUN; with CI=true that is a failure.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+
+def peer(name: str) -> Path | None:
+    """The virtual environment of a published program (`tools/peers` makes them), None when there is none."""
+    place = Path(os.environ.get("AUN_EDGE_PEERS", "/nonexistent")) / name
+    return place if (place / "bin" / "python").exists() else None
+
+
+def missing(need: str) -> bool:
+    """Whether a need is not there."""
+    kind, _, name = need.rpartition(":")
+    if kind == "peer":
+        return peer(name) is None
+    return shutil.which(name, path=os.environ.get("PATH", "") + ":/usr/sbin") is None
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Called by pytest before each test."""
+    wanted = [str(name) for mark in item.iter_markers("needs") for name in mark.args]
+    lacking = [name for name in wanted if missing(name)]
+    if not lacking:
+        return
+    text = f"NOT RUN: missing {', '.join(lacking)}"
+    if os.environ.get("CI") == "true":
+        pytest.fail(text, pytrace=False)
+    pytest.skip(text)

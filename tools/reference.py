@@ -1,0 +1,160 @@
+"""Writes docs/reference from the declarations in the source, so that nobody keeps a second list."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import edge
+from edge.cli.parser import build, verbs_of
+from edge.config.declared import SECTIONS, settings
+from edge.config.ports import PORTS
+from edge.contract.limit import REGISTRY
+
+ROOT = Path(__file__).resolve().parent.parent
+REFERENCE = ROOT / "docs" / "reference"
+NOTE = "<!-- Written by tools/reference from the source; change it there. -->\n"
+
+
+def main() -> int:
+    """Write the pages, or with --check say which are out of date."""
+    _import_everything()
+    stale = []
+    for name, page in PAGES.items():
+        path = REFERENCE / name
+        text = NOTE + page() + "\n"
+        if path.exists() and path.read_text(encoding="utf-8") == text:
+            continue
+        if "--check" in sys.argv:
+            stale.append(name)
+            continue
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+        print(f"written: {path.relative_to(ROOT)}")
+    if stale:
+        print(f"out of date: {', '.join(stale)}; run tools/reference")
+    return 1 if stale else 0
+
+
+def settings_page() -> str:
+    """Every setting, by section."""
+    lines = ["# Settings", "", _PLACES]
+    for section, kind in SECTIONS.items():
+        lines += ["", f"## `[{section}]`", "", (kind.__doc__ or "").strip(), ""]
+        lines += [_row("setting", "default", "allowed", "example", "what it is"), _row(*["---"] * 5)]
+        for one in settings():
+            if one.key.startswith(f"{section}."):
+                default, example = f"`{_toml(one.default)}`", f"`{_toml(one.example)}`"
+                lines.append(_row(f"`{one.key}`", default, one.allowed, example, one.about))
+    lines += ["", "## Ports", "", _PORT_WORDS, "", _row("name", "setting", "usual address", "what")]
+    lines.append(_row(*["---"] * 4))
+    lines += [_row(port.name, f"`{port.key}`", f"`{port.usual}`", port.about) for port in PORTS]
+    return "\n".join(lines)
+
+
+def limits_page() -> str:
+    """Every limit."""
+    lines = ["# Limits", "", _LIMIT_WORDS, "", _row("limit", "default", "unit", "over it", "about"), _row(*["---"] * 5)]
+    for name, one in sorted(REGISTRY.items()):
+        error = one.error.summary if one.error else "as told"
+        lines.append(_row(f"`{name}`", str(one.default), one.unit, error, one.about))
+    return "\n".join(lines)
+
+
+def cli_page() -> str:
+    """Every verb."""
+    top = build()
+    lines = ["# The command line", "", _CLI_WORDS]
+    for words, verb in verbs_of(top):
+        lines += ["", f"## `aun-edge {words}`", "", (verb.description or "").strip(), ""]
+        lines += [_row("argument", "what"), _row("---", "---")]
+        for action in verb._actions:
+            names = ", ".join(action.option_strings) or str(action.metavar or action.dest)
+            if action.dest != "help":
+                value = f" {action.metavar}" if action.option_strings and action.metavar else ""
+                lines.append(_row(f"`{names}{value}`", (action.help or "").replace("%%", "%")))
+    return "\n".join(lines)
+
+
+def methods_page() -> str:
+    """Every operation."""
+    lines = ["# Operations", "", _METHOD_WORDS, ""]
+    lines += [_row("operation", "scope", "AUN", "control socket", "A2A", "what"), _row(*["---"] * 6)]
+    for mark, doc in sorted(_operations(), key=lambda pair: str(pair[0]["name"])):
+        wires = [", ".join(f"`{name}`" for name in mark["wire"].get(wire, ())) for wire in ("aun", "edge", "a2a")]
+        scope = f"`{mark['scope']}`" if mark["scope"] else "open"
+        lines.append(_row(f"`{mark['name']}`", scope, *wires, doc))
+    return "\n".join(lines)
+
+
+def _operations() -> Iterator[tuple[dict[str, Any], str]]:
+    """The declaration and the reference text of every method marked with `op`."""
+    seen = set()
+    for name, module in sorted(sys.modules.items()):
+        if not name.startswith("edge."):
+            continue
+        for kind in vars(module).values():
+            if not isinstance(kind, type) or kind.__module__ != name:
+                continue
+            for method in vars(kind).values():
+                mark = getattr(method, "__op__", None)
+                if mark is not None and mark["name"] not in seen:
+                    seen.add(mark["name"])
+                    yield mark, (method.__doc__ or "").strip().split("\n\n")[0].replace("\n", " ")
+
+
+def _import_everything() -> None:
+    for found in pkgutil.walk_packages(edge.__path__, "edge."):
+        importlib.import_module(found.name)
+
+
+def _row(*cells: str) -> str:
+    return "| " + " | ".join(" ".join(cell.replace("|", "\\|").split()) for cell in cells) + " |"
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, dict):
+        return "{" + ", ".join(f'"{name}" = {_toml(item)}' for name, item in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(_toml(item) for item in value) + "]"
+    return f'"{value}"' if isinstance(value, str) else str(value)
+
+
+_PLACES = """Where a setting may stand, later places winning:
+
+1. the default below
+2. a profile: `aun-edge run --profile home`
+3. `/etc/aun-edge/aun-edge.toml`, then `/etc/aun-edge/aun-edge.toml.d/*.toml`; with `--config FILE`, that file and
+   `FILE.d/*.toml` instead
+4. `DIR/config.d/*.toml` in the state directory; `aun-edge config set` writes `90-local.toml` there
+5. the environment: `AUN_EDGE_SECTION_KEY`, for example `AUN_EDGE_MQTT_LISTEN`
+6. `aun-edge run --set section.key=value`
+
+A key that does not exist and a value that is not allowed stop the start; the message names file and line."""
+_PORT_WORDS = """A listener that nobody asked for and whose port is taken is left off and named in
+`aun-edge status`; one that a file, the environment or an option asks for stops the start. TLS listeners that nobody
+asked for open once a device or an agent exists. `node.port_aliases = true` opens all aliases. Ports 8883 and 9013 are
+kept for MQTT over TLS."""
+_LIMIT_WORDS = """What others may ask of the node. Each is changed by `[limits]` in the configuration, for example
+`limits."mqtt.packet" = 65536`; `aun-edge status` counts how often each was hit."""
+_CLI_WORDS = """Every verb finds the node by `--state-dir DIR` (root: `/var/lib/aun-edge`, else
+`$XDG_STATE_HOME/aun-edge`). Exit codes: 0 ok, 1 failed, 2 usage or no match, 3 node not running, 4 not permitted,
+75 try later."""
+_METHOD_WORDS = """What the node answers, under which name on which wire, and the scope that a caller must hold (`any`:
+whoever is authenticated). `aun-edge methods` asks a running node."""
+
+PAGES: dict[str, Callable[[], str]] = {
+    "settings.md": settings_page,
+    "limits.md": limits_page,
+    "cli.md": cli_page,
+    "methods.md": methods_page,
+}
+
+if __name__ == "__main__":
+    sys.exit(main())
