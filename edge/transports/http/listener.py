@@ -1,0 +1,470 @@
+"""One listening socket: uvicorn's protocols, not uvicorn's life (design D2).
+
+`OurWS` and the two HTTP classes subclass uvicorn's protocols to bound what they leave unbounded (heads, time to send
+one, messages per path, a peer that does not read) and to put the verified client certificate into the scope.
+`tests/contract/test_uvicorn.py` pins the names that this module uses.
+"""
+
+from __future__ import annotations
+
+import socket
+import ssl
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import h11
+import uvicorn
+from starlette.types import ASGIApp, Receive, Scope, Send
+from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+
+from edge.contract.limit import Limit, Limits, declare
+from edge.contract.time import SECOND, Clock
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from websockets.frames import Frame
+    from websockets.http11 import Request
+
+try:
+    from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+except ImportError:  # httptools has no wheel here
+    HttpToolsProtocol = None  # type: ignore[assignment,misc]
+
+HEAD = declare("http.head_octets", 16_384, "bytes", "of a request line with its headers (431)", None)
+HEAD_SECONDS = declare("http.head_seconds", 10, "s", "a request head may take to arrive; the connection closes", None)
+STALL_SECONDS = declare("http.stall_seconds", 60, "s", "a peer may leave what we sent unread; it is cut off", None)
+CLOSE_SECONDS = declare("http.close_seconds", 5, "s", "a WebSocket peer may take to answer our close frame", None)
+CONNECTIONS = declare("http.connections", 768, "connections", "of one listener; more are closed at once", None)
+PER_ADDRESS = declare("http.connections_per_address", 384, "connections", "of one address to one listener", None)
+MESSAGE = declare("ws.message_octets", 1_048_576, "bytes", "of a message on paths without a limit of their own (1009)")
+FRAGMENTS = declare("ws.fragments", 1024, "frames", "that one message may come in (1008)", None)
+
+CLIENT_CERT = {"off": ssl.CERT_NONE, "optional": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
+MIN_VERSION = {"1.2": ssl.TLSVersion.TLSv1_2, "1.3": ssl.TLSVersion.TLSv1_3}
+
+
+class Terms:
+    """What a listener's protocols are bound by. `messages` are message limits per WebSocket path."""
+
+    def __init__(self, clock: Clock, limits: Limits, messages: Mapping[str, Limit] | None = None) -> None:
+        self.clock = clock
+        self.limits = limits
+        self.messages = dict(messages or {})
+        self.addresses: dict[str, int] = {}
+
+    def join(self, address: str) -> None:
+        """One more connection of an address."""
+        self.addresses[address] = self.addresses.get(address, 0) + 1
+
+    def leave(self, address: str) -> None:
+        """One less."""
+        self.addresses[address] -= 1
+        if not self.addresses[address]:
+            del self.addresses[address]
+
+    def after(self, limit: Limit, call: Callable[[], None]) -> Callable[[], None]:
+        """Call when `limit` (seconds) has passed; the result cancels."""
+        return self.clock.at(self.clock.now().mono_us + self.limits[limit] * SECOND, call)
+
+
+class _Config(uvicorn.Config):
+    """uvicorn hands its Config to every protocol: the way for ours to reach their terms."""
+
+    terms: Terms
+
+
+class _Timer:
+    """A `Clock` timer with the one method of asyncio's handles that uvicorn calls."""
+
+    def __init__(self, cancel: Callable[[], None]) -> None:
+        self.cancel = cancel
+
+
+class _Bounded:
+    """What the HTTP and the WebSocket protocols have in common; goes before uvicorn's class."""
+
+    config: _Config
+    transport: asyncio.Transport
+    app: Any
+    client: tuple[str, int] | None
+    _cancel_stall: Callable[[], None] | None = None
+    _joined: str | None = None
+
+    def _join(self) -> None:
+        self._joined = self.client[0] if self.client is not None else ""
+        self.config.terms.join(self._joined)
+
+    def _leave(self) -> None:
+        """The connection has ended, or another protocol takes it over."""
+        self._end_stall()
+        if self._joined is not None:
+            self.config.terms.leave(self._joined)
+            self._joined = None
+
+    def _extend(self, transport: asyncio.BaseTransport, **more: object) -> None:
+        """Give every scope of this connection its extensions."""
+        found: dict[str, object] = dict(more)
+        if (certificate := verified_certificate(transport)) is not None:
+            found["tls"] = {"client_cert": certificate}
+        if found:
+            self.app = _Extended(self.app, found)
+
+    def pause_writing(self) -> None:
+        super().pause_writing()  # type: ignore[misc]
+        self._cancel_stall = self.config.terms.after(STALL_SECONDS, self._stalled)
+
+    def resume_writing(self) -> None:
+        self._end_stall()
+        super().resume_writing()  # type: ignore[misc]
+
+    def _end_stall(self) -> None:
+        if self._cancel_stall is not None:
+            self._cancel_stall()
+            self._cancel_stall = None
+
+    def _stalled(self) -> None:
+        self.config.terms.limits.hit(STALL_SECONDS)
+        self.transport.abort()
+
+
+class _Extended:
+    """The application, with more in each scope's `extensions`."""
+
+    def __init__(self, app: ASGIApp, extensions: Mapping[str, object]) -> None:
+        self._app = app
+        self._extensions = extensions
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        scope["extensions"] = {**scope.get("extensions", {}), **self._extensions}
+        await self._app(scope, receive, send)
+
+
+class OurWS(_Bounded, WebSocketsSansIOProtocol):
+    """uvicorn's WebSocket protocol with a message limit per path and a close that does not wait for the peer."""
+
+    config: _Config
+    _limit: Limit = MESSAGE
+    _in_message: int = 0
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        self._join()
+        self._extend(transport, **{"edge.close": self.close_now})
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._leave()
+        super().connection_lost(exc)
+
+    def handle_connect(self, event: Request) -> None:
+        """The path decides how long a message may be."""
+        terms = self.config.terms
+        self._limit = terms.messages.get(event.path.partition("?")[0], MESSAGE)
+        most = terms.limits[self._limit]
+        self.conn.max_size = self.conn.max_message_size = most  # type: ignore[attr-defined]  # websockets 15 · 17
+        super().handle_connect(event)
+
+    def handle_text(self, event: Frame) -> None:
+        self._in_message = 1
+        super().handle_text(event)
+
+    def handle_bytes(self, event: Frame) -> None:
+        self._in_message = 1
+        super().handle_bytes(event)
+
+    def handle_cont(self, event: Frame) -> None:
+        """Empty continuation frames add nothing to a message's size and something to its list."""
+        self._in_message += 1
+        if self._in_message <= self.config.terms.limits[FRAGMENTS]:
+            super().handle_cont(event)
+        elif not self.close_sent:
+            self.config.terms.limits.hit(FRAGMENTS)
+            self.close_now(1008, "message in too many fragments")
+
+    def handle_parser_exception(self) -> None:
+        if self.conn.close_sent is None:
+            self.transport.close()
+            return
+        if self.conn.close_sent.code == 1009:
+            self.config.terms.limits.hit(self._limit)
+        super().handle_parser_exception()
+
+    def send_receive_event_to_app(self) -> None:
+        """Refuse bad UTF-8 here (1007): uvicorn would log a peer's mistake with a traceback."""
+        if self.curr_msg_data_type == "text" and not self.close_sent:
+            try:
+                b"".join(self.frames).decode()
+            except UnicodeDecodeError:
+                self.frames = []
+                self.close_now(1007, "invalid UTF-8")
+                return
+        super().send_receive_event_to_app()
+
+    def keepalive_timeout(self) -> None:
+        """A peer that neither reads nor answers pings would keep a closing transport for ever."""
+        super().keepalive_timeout()
+        if self.transport.get_write_buffer_size():
+            self.transport.abort()
+
+    def close_now(self, code: int, reason: str) -> None:
+        """Close behind what is written, whether or not the peer reads; hang up when it does not answer in time."""
+        if self.close_sent or self.disconnected or not self.handshake_complete or self.transport.is_closing():
+            return
+        self.stop_keepalive()
+        self.queue.put_nowait({"type": "websocket.disconnect", "code": code, "reason": reason})
+        self.conn.send_close(code, _cut(reason))
+        self.transport.write(b"".join(self.conn.data_to_send()))
+        self.close_sent = True
+        self.writable.set()
+        if self.read_paused:
+            self.read_paused = False
+            self.transport.resume_reading()
+        self.close_timer = _Timer(self.config.terms.after(CLOSE_SECONDS, self.transport.abort))  # type: ignore[assignment]
+
+
+class _BoundedHTTP(_Bounded):
+    """Connection counts and the time that a request head may take."""
+
+    server_state: Any
+    _cancel_head: Callable[[], None] | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)  # type: ignore[misc]
+        terms, address = self.config.terms, self.client[0] if self.client is not None else ""
+        for limit, count in (
+            (CONNECTIONS, len(self.server_state.connections)),
+            (PER_ADDRESS, terms.addresses.get(address, 0) + 1),
+        ):
+            if count > terms.limits[limit]:
+                terms.limits.hit(limit)
+                self.transport.abort()
+                return
+        self._join()
+        self._extend(transport)
+        self._expect_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._leave()
+        super().connection_lost(exc)  # type: ignore[misc]
+
+    def _leave(self) -> None:
+        self._head_complete()
+        super()._leave()
+
+    def _expect_head(self) -> None:
+        if self._cancel_head is None:
+            self._cancel_head = self.config.terms.after(HEAD_SECONDS, self._head_late)
+
+    def _head_complete(self) -> None:
+        if self._cancel_head is not None:
+            self._cancel_head()
+            self._cancel_head = None
+
+    def _head_late(self) -> None:
+        self.config.terms.limits.hit(HEAD_SECONDS)
+        self.transport.abort()
+
+
+class OurH11(_BoundedHTTP, H11Protocol):
+    """Where httptools has no wheel. h11 bounds heads by itself (`h11_max_incomplete_event_size`)."""
+
+    config: _Config
+
+    def handle_events(self) -> None:
+        self._expect_head()
+        super().handle_events()
+        if self.conn.their_state is not h11.IDLE:
+            self._head_complete()
+
+    def handle_websocket_upgrade(self, event: h11.Request) -> None:
+        self._leave()
+        super().handle_websocket_upgrade(event)
+
+    def send_400_response(self, msg: str) -> None:
+        if self.conn.trailing_data[0]:
+            self.config.terms.limits.hit(HEAD)
+        super().send_400_response(msg)
+
+
+if HttpToolsProtocol is not None:
+
+    class OurHttpTools(_BoundedHTTP, HttpToolsProtocol):
+        """llhttp has no bound on a request head, a trailer or a chunk extension: count what it swallows."""
+
+        config: _Config
+        _head = 0
+        _silent = 0
+        _told = False
+        _in_head = True
+        _too_large = False
+
+        def data_received(self, data: bytes) -> None:
+            self._told = False
+            super().data_received(data)
+            if self.transport.is_closing():
+                return
+            self._silent = 0 if self._told else self._silent + len(data)
+            if self._head + self._silent > self.config.terms.limits[HEAD]:
+                self._refuse_head()
+            elif self._in_head or self.cycle is None or self.cycle.response_complete:
+                self._expect_head()
+
+        def on_message_begin(self) -> None:
+            self._told, self._in_head, self._head = True, True, 0
+            super().on_message_begin()
+
+        def on_url(self, url: bytes) -> None:
+            self._count(len(url))
+            super().on_url(url)
+
+        def on_header(self, name: bytes, value: bytes) -> None:
+            self._count(len(name) + len(value) + 4)
+            super().on_header(name, value)
+
+        def on_headers_complete(self) -> None:
+            self._told, self._in_head = True, False
+            self._head_complete()
+            super().on_headers_complete()
+
+        def on_body(self, body: bytes) -> None:
+            self._told = True
+            super().on_body(body)
+
+        def send_400_response(self, msg: str) -> None:
+            if self._too_large:
+                self._refuse_head()
+            else:
+                super().send_400_response(msg)
+
+        def handle_websocket_upgrade(self) -> None:
+            self._leave()
+            super().handle_websocket_upgrade()
+
+        def _count(self, octets: int) -> None:
+            self._told = True
+            self._head += octets
+            if self._head > self.config.terms.limits[HEAD]:
+                self._too_large = True
+                raise ValueError("request head too large")
+
+        def _refuse_head(self) -> None:
+            self.config.terms.limits.hit(HEAD)
+            text = b'{"error":"TooLarge","message":"request head too large","retryable":false}'
+            head = b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-type: application/json\r\n"
+            self.transport.write(head + b"content-length: %d\r\nconnection: close\r\n\r\n%b" % (len(text), text))
+            self.transport.close()
+
+
+class Listener:
+    """One socket and its connections. `start` once; then `stop_accepting`, later `shutdown`."""
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        sock: socket.socket,
+        terms: Terms,
+        *,
+        tls: ssl.SSLContext | None = None,
+        http: Literal["httptools", "h11"] | None = None,
+    ) -> None:
+        self._socket = sock
+        self._address: tuple[str, int] = sock.getsockname()[:2]
+        self.tls = tls
+        use_h11 = http == "h11" or HttpToolsProtocol is None
+        config = _Config(
+            app,
+            http=OurH11 if use_h11 else OurHttpTools,
+            ws=OurWS,
+            lifespan="off",
+            log_config=None,
+            log_level="warning",
+            access_log=False,
+            proxy_headers=False,  # else X-Forwarded-For from loopback would decide who the client is
+            server_header=False,
+            date_header=False,
+            ws_max_size=terms.limits[MESSAGE],
+            ws_per_message_deflate=False,
+            ws_ping_interval=20,
+            ws_ping_timeout=20,
+            timeout_graceful_shutdown=3,
+            h11_max_incomplete_event_size=terms.limits[HEAD],
+        )
+        config.terms = terms
+        config.load()
+        config.ssl = tls
+        self._server = uvicorn.Server(config)
+        self._server.lifespan = config.lifespan_class(config)
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Where it listens: address and port, the real one when port 0 was asked for."""
+        return self._address
+
+    @property
+    def url(self) -> str:
+        """`http(s)://address:port`."""
+        host, port = self._address
+        return f"{'https' if self.tls else 'http'}://{f'[{host}]' if ':' in host else host}:{port}"
+
+    @property
+    def connections(self) -> int:
+        """Connections open now."""
+        return len(self._server.server_state.connections)
+
+    async def start(self) -> None:
+        """Accept connections."""
+        await self._server.startup(sockets=[self._socket])
+
+    def stop_accepting(self) -> None:
+        """First step of stopping: no new connections, those that are open go on."""
+        for server in self._server.servers:
+            server.close()
+
+    async def shutdown(self) -> None:
+        """Second step: close what is open, WebSockets with 1012; at most 3 s, then running requests are cancelled."""
+        await self._server.shutdown(sockets=[self._socket])
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """A bound TCP socket for a `Listener`. Raises `OSError` when the port is taken."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        sock.bind((host, port))
+        sock.setblocking(False)
+    except OSError:
+        sock.close()
+        raise
+    return sock
+
+
+def tls_context(
+    cert: Path, key: Path, *, client_cert: str = "off", client_ca: Path | None = None, min_version: str = "1.2"
+) -> ssl.SSLContext:
+    """The server side of TLS (settled G02, G32). To renew: `load_cert_chain` on the same object."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = MIN_VERSION[min_version]
+    context.load_cert_chain(cert, key)
+    context.verify_mode = CLIENT_CERT[client_cert]
+    if client_ca is not None:
+        context.load_verify_locations(client_ca)
+    return context
+
+
+def verified_certificate(transport: asyncio.BaseTransport) -> bytes | None:
+    """The client's leaf certificate (DER) if TLS asked for one and verified it."""
+    context, tls = transport.get_extra_info("sslcontext"), transport.get_extra_info("ssl_object")
+    if context is None or tls is None or context.verify_mode == ssl.CERT_NONE:
+        return None
+    certificate: bytes | None = tls.getpeercert(binary_form=True)
+    return certificate
+
+
+def _cut(reason: str) -> str:
+    """A close reason has at most 123 bytes (RFC 6455 §5.5)."""
+    return reason.encode()[:123].decode(errors="ignore")
