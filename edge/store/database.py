@@ -27,7 +27,6 @@ from edge.store.housekeeping import Housekeeping
 from edge.store.marks import Found, Mark, Marks
 from edge.store.migration import Migration
 from edge.store.readers import Readers, ReadJob
-from edge.store.schema import MIGRATIONS
 from edge.store.writer import BulkJob, ControlJob, Figures, Job, UnitJob, Writer
 
 T = TypeVar("T")
@@ -103,6 +102,8 @@ class Database:
         self._readers.start()
 
     def _migrate(self, conn: sqlite3.Connection) -> sqlite3.Connection:
+        from edge.store.schema import MIGRATIONS  # owner modules may import this one
+
         migrations = MIGRATIONS if self._migrations is None else self._migrations
         if not migrate.due(conn, migrations, self.name):
             return conn

@@ -34,14 +34,18 @@ class Housekeeping:
         self._db, self._clock, self._marks = db, clock, marks
         self._cancel: Callable[[], None] | None = None
         self._stopped = False
+        self._probing = False
         self._commits = 0
         self._idle = 0
         self._marked_us = clock.now().mono_us
 
     def touched(self) -> None:
         """Something was committed, or a commit failed."""
-        if self._cancel is None:
-            self._arm(PROBE_US if self._db.read_only else IDLE_US)
+        if self._db.read_only and not self._probing:
+            self._probing = True
+            self._again(PROBE_US)
+        elif self._cancel is None:
+            self._again(IDLE_US)
 
     def stop(self) -> None:
         """No more timers."""
@@ -49,7 +53,9 @@ class Housekeeping:
         if self._cancel is not None:
             self._cancel()
 
-    def _arm(self, us: int) -> None:
+    def _again(self, us: int) -> None:
+        if self._cancel is not None:
+            self._cancel()
         if not self._stopped:
             self._cancel = self._clock.at(self._clock.now().mono_us + us, self._tick)
 
@@ -68,13 +74,12 @@ class Housekeeping:
             return
         elif not self._idle and self._clock.now().mono_us - self._marked_us >= MARK_US:
             self._db.control(lambda writer: writer.mark(), self._marked)
-        self._arm(IDLE_US)
+        self._again(IDLE_US)
 
     def _probed(self, well: object) -> None:
-        if well is True:
-            self._arm(IDLE_US)
-        elif well is False:
-            self._arm(PROBE_US)
+        self._probing = well is not True
+        if well is not None:
+            self._again(PROBE_US if self._probing else IDLE_US)
 
     def _marked(self, mark: object) -> None:
         if isinstance(mark, Mark):

@@ -86,7 +86,7 @@ class Marks:
     def begin_boot(self, boot_id: str) -> int:
         """The number of this boot: one more than the last if the kernel started again since."""
         with self._lock:
-            if boot_id != self._record.boot_id or not self._record.boot:
+            if not boot_id or boot_id != self._record.boot_id or not self._record.boot:
                 self._record.boot += 1
                 self._record.boot_id = boot_id
                 self._save()

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from edge.store import identity, ledger, logs, messages, once, opening, tasks
+from edge.store import boot, identity, ledger, logs, messages, once, opening, tasks
 from edge.store.migration import Migration
 
 MIGRATIONS: list[Migration] = [
     *opening.MIGRATIONS,
+    *boot.MIGRATIONS,
     *logs.MIGRATIONS,
     *ledger.MIGRATIONS,
     *once.MIGRATIONS,

@@ -8,8 +8,10 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from edge.contract.event import Event
+from edge.contract.limit import Limits
 from edge.contract.time import Clock
 from edge.store.database import Database
+from edge.store.marks import Marks
 from edge.store.migration import Migration
 from edge.store.schema import MIGRATIONS
 from tests.support.clock import FakeClock
@@ -25,6 +27,8 @@ async def database(
     fanout: Callable[[Event], None] | None = None,
     extra: Sequence[Migration] = (),
     wear_window_us: int = 0,
+    limits: Limits | None = None,
+    marks: Marks | None = None,
 ) -> AsyncIterator[Database]:
     """`node.db` or `hot.db` in `folder`, migrated and open; closed cleanly at the end.
 
@@ -38,6 +42,8 @@ async def database(
         incarnation=incarnation,
         fanout=fanout,
         wear_window_us=wear_window_us,
+        limits=limits,
+        marks=marks,
         migrations=[*MIGRATIONS, *extra],
     )
     await opened.open()
