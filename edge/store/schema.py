@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from edge.store import boot, identity, ledger, logs, messages, once, opening, tasks
+from edge.store import boot, credentials, devices, identity, ledger, logs, messages, once, opening, readings, tasks
 from edge.store.migration import Migration
 
 MIGRATIONS: list[Migration] = [
@@ -12,6 +12,9 @@ MIGRATIONS: list[Migration] = [
     *ledger.MIGRATIONS,
     *once.MIGRATIONS,
     *identity.MIGRATIONS,
+    *credentials.MIGRATIONS,
+    *devices.MIGRATIONS,
+    *readings.MIGRATIONS,
     *messages.MIGRATIONS,
     *tasks.MIGRATIONS,
 ]
