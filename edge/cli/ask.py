@@ -1,179 +1,18 @@
-"""Verbs that ask a running node over its control socket."""
+"""One question to a running node; silence is told as a verb tells a failure."""
 
 from __future__ import annotations
 
-import re
-from argparse import Namespace
+from pathlib import Path
 from typing import Any
 
-from edge.cli import show
 from edge.cli.client import Control
 from edge.cli.failure import Exit, Failure
-from edge.cli.places import ready
-from edge.contract.wire import loads
 
 
-def ask(options: Namespace, operation: str, /, **params: Any) -> Any:
-    """One question, one answer. Raises what the node raised, or `NotRunning`."""
-    with Control(options.state_dir) as node:
-        return node.call(operation, params)
-
-
-def status(options: Namespace) -> int:
-    """One screen."""
-    said = ask(options, "status")
-    if options.json:
-        show.as_json(said)
-    else:
-        show.facts(said)
-    return Exit.OK
-
-
-def methods(options: Namespace) -> int:
-    """The operations."""
-    said = ask(options, "methods", surface=options.surface)
-    columns = ["name", "scope", "doc"] if options.scopes else ["name", "doc"]
-    return _list(options, said, columns, none="no operations")
-
-
-def device_add(options: Namespace) -> int:
-    """A password for a device."""
-    said = ask(options, "device.add", name=options.name, admin=options.admin, topics=options.topics)
-    said.setdefault("mqtt", ready(options.state_dir)["endpoints"].get("mqtt", ""))
-    if options.json:
-        show.as_json(said)
-        return Exit.OK
-    show.facts(said)
-    print("\nThe password is shown this once. Try it:")
-    print(
-        f"  mosquitto_pub {_reach(said['mqtt'])} -u {said['username']} -P {said['password']}"
-        f" -q 1 -t aun/v1/{said['username']}/online -m 1"
-    )
-    return Exit.OK
-
-
-def device_list(options: Namespace) -> int:
-    """All devices."""
-    return _list(
-        options,
-        ask(options, "device.list"),
-        ["name", "online", "aid", "model"],
-        none="no devices yet: `aun-edge device add NAME`",
-    )
-
-
-def device_show(options: Namespace) -> int:
-    """One device."""
-    said = ask(options, "device.show", name=options.name)
-    if options.json:
-        show.as_json(said)
-    else:
-        show.facts(said)
-    return Exit.OK
-
-
-def device_forget(options: Namespace) -> int:
-    """The end of a device."""
-    ask(options, "device.forget", name=options.name)
-    print(f"{show.printable(options.name)} is forgotten")
-    return Exit.OK
-
-
-def agent_add(options: Namespace) -> int:
-    """A name and a token for an agent."""
-    said = ask(options, "agent.add", name=options.name, expires_s=seconds(options.expires))
-    if options.sdk_profile:
-        from edge.cli.sdk_profile import write_sdk_profile
-
-        node = ready(options.state_dir)
-        where = node["endpoints"]
-        write_sdk_profile(options.sdk_profile, said["aid"], where["aun"], where["http"], node["aun_root"])
-        said["sdk_profile"] = str(options.sdk_profile)
-    if options.json:
-        show.as_json(said)
-        return Exit.OK
-    show.facts(said)
-    print("\nThe token is shown this once; the name waits 60 minutes for its key.")
-    if options.sdk_profile:
-        print(f"The AUN SDK finds the node with:  . {options.sdk_profile}/env")
-    return Exit.OK
-
-
-def agent_list(options: Namespace) -> int:
-    """All agents."""
-    columns = ["name", "aid", "state", "token", "expires"]
-    return _list(options, ask(options, "agent.list"), columns, none="no agents yet: `aun-edge agent add NAME`")
-
-
-def agent_revoke(options: Namespace) -> int:
-    """The end of an agent."""
-    ask(options, "agent.revoke", name=options.name)
-    print(f"{show.printable(options.name)} is revoked")
-    return Exit.OK
-
-
-def skill_list(options: Namespace) -> int:
-    """All skills with their values."""
-    return _list(
-        options,
-        ask(options, "skill.list"),
-        ["id", "kind", "value", "unit", "at", "risk"],
-        none="no skills yet: `aun-edge device add NAME` lets a device in",
-    )
-
-
-def skill_call(options: Namespace) -> int:
-    """Read or act, and wait for the end."""
-    params = loads(options.params) if options.params else {"value": options.value}
-    if not isinstance(params, dict):
-        raise Failure("--params must be a JSON object", code=Exit.USAGE)
-    said = ask(options, "skill.call", skill=options.skill, params=params, timeout_s=options.timeout)
-    if options.json:
-        show.as_json(said)
-    else:
-        show.facts(said)
-    return Exit.OK if said.get("state") == "completed" else Exit.FAILED
-
-
-def cap_list(options: Namespace) -> int:
-    """All capabilities and grants."""
-    columns = ["id", "kind", "risk", "writable", "granted"]
-    return _list(options, ask(options, "cap.list"), columns, none="no capabilities yet")
-
-
-def cap_grant(options: Namespace) -> int:
-    """Allow."""
-    ask(options, "cap.grant", cap=options.cap, agent=options.agent)
-    print(f"{show.printable(options.agent)} may act on {show.printable(options.cap)}")
-    return Exit.OK
-
-
-def cap_revoke(options: Namespace) -> int:
-    """Take back."""
-    ask(options, "cap.revoke", cap=options.cap, agent=options.agent)
-    print(f"{show.printable(options.agent)} may no longer act on {show.printable(options.cap)}")
-    return Exit.OK
-
-
-def seconds(text: str) -> int:
-    """`90d`, `12h`, `30m`, `45s`, or `never` (0). Raises `Failure`."""
-    if text == "never":
-        return 0
-    found = re.fullmatch(r"([1-9][0-9]{0,8})([dhms])", text)
-    if found is None:
-        raise Failure(f"{text!r} is no duration; write 90d, 12h or never", code=Exit.USAGE)
-    return int(found[1]) * {"d": 86_400, "h": 3_600, "m": 60, "s": 1}[found[2]]
-
-
-def _list(options: Namespace, rows: list[dict[str, Any]], columns: list[str], *, none: str) -> int:
-    if options.json:
-        show.as_json(rows)
-    else:
-        show.table(rows, columns, none=none)
-    return Exit.OK
-
-
-def _reach(url: str) -> str:
-    """An MQTT URL as options of mosquitto's clients."""
-    host, _, port = url.rpartition("//")[2].rpartition(":")
-    return f"-h {host} -p {port}"
+def ask(state_dir: Path, operation: str, /, *, wait_s: float = 60, **params: Any) -> Any:
+    """The node's answer. Raises `NotRunning`, `Failure` when none comes in `wait_s`, or what the node raised."""
+    try:
+        return Control(state_dir, wait_s).call(operation, params)
+    except TimeoutError:
+        what = f"the node on {state_dir} did not answer {operation} within {wait_s:.0f} s"
+        raise Failure(what, next_step="aun-edge doctor", code=Exit.TRY_LATER) from None

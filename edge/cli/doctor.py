@@ -78,7 +78,7 @@ class Examination:
 
     def running(self) -> str:
         """A node answers on the control socket."""
-        self.status = ask(self.options, "status")
+        self.status = ask(self.options.state_dir, "status")
         self.ready = ready(self.options.state_dir)
         return f"version {self.ready['version']}, pid {self.ready['pid']}"
 

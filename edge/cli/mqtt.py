@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 import aiomqtt
 
 from edge.cli import show
-from edge.cli.client import Control
+from edge.cli.ask import ask
 from edge.cli.failure import Exit, Failure
 from edge.cli.places import ready
 from edge.contract.errors import Conflict, EdgeError
@@ -84,22 +84,21 @@ def _credentials(options: Namespace) -> tuple[str, str]:
         if options.password_file is None:
             raise Failure("--username needs --password-file", code=Exit.USAGE)
         return options.username, options.password_file.read_text(encoding="utf-8").strip()
-    kept = options.state_dir / "run" / "operator-mqtt.json"
-    with Control(options.state_dir) as node:
-        return _operator(node, kept)
+    return _operator(options.state_dir)
 
 
-def _operator(node: Control, kept: Path) -> tuple[str, str]:
-    """The operator's account: made with the first use, its password kept beside the node's own secrets."""
-    known = {row["name"] for row in node.call("device.list", {})}
+def _operator(state_dir: Path) -> tuple[str, str]:
+    """The operator's account: made with the first use, its password kept with the node's own secrets."""
+    kept = state_dir / "identity" / "operator-mqtt.json"
+    known = {row["name"] for row in ask(state_dir, "device.list")}
     if OPERATOR in known:
         try:
             found = loads(kept.read_bytes())
             return found["username"], found["password"]
         except (OSError, EdgeError, KeyError):
-            node.call("device.forget", {"name": OPERATOR})
+            ask(state_dir, "device.forget", name=OPERATOR)
     try:
-        made = node.call("device.add", {"name": OPERATOR, "admin": True, "topics": []})
+        made = ask(state_dir, "device.add", name=OPERATOR, admin=True, topics=[])
     except Conflict as error:
         raise Failure(f"the operator's MQTT account could not be made: {error.message}") from None
     write_atomic(kept, dumps({"username": made["username"], "password": made["password"]}))

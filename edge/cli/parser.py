@@ -43,51 +43,51 @@ def _life(verbs: Any) -> None:
         "--insecure-local", action="store_true", help="callers from this machine need no token; loopback listeners only"
     )
     _issuer(_verb(verbs, "init", "offline:init", "Make the state directory and the keys, without starting."))
-    _json(_verb(verbs, "status", "ask:status", "One screen: what runs, where, and what is wrong."))
+    _json(_verb(verbs, "status", "verbs:status", "One screen: what runs, where, and what is wrong."))
     _json(_verb(verbs, "doctor", "doctor:run", "Check everything in order, the failing cause first."))
-    methods = _json(_verb(verbs, "methods", "ask:methods", "List the operations this node answers."))
+    methods = _json(_verb(verbs, "methods", "verbs:methods", "List the operations this node answers."))
     methods.add_argument("--surface", default="", choices=["", "aun", "a2a", "edge"], help="only those of one wire")
     methods.add_argument("--scopes", action="store_true", help="show the scope that each one needs")
 
 
 def _devices(verbs: Any) -> None:
     group = _group(verbs, "device", "Devices: who may connect by MQTT.")
-    add = _json(_verb(group, "add", "ask:device_add", "Let a device in; prints its password, once."))
+    add = _json(_verb(group, "add", "verbs:device_add", "Let a device in; prints its password, once."))
     add.add_argument("name", metavar="NAME", help="its user name and the first word of its topics")
     add.add_argument("--admin", action="store_true", help="a bridge or operator that may use every topic")
     add.add_argument("--topics", nargs="+", default=[], metavar="FILTER", help="further topic filters it may use")
-    _json(_verb(group, "list", "ask:device_list", "List devices."))
-    show = _json(_verb(group, "show", "ask:device_show", "Show one device, its capabilities and what was refused."))
+    _json(_verb(group, "list", "verbs:device_list", "List devices."))
+    show = _json(_verb(group, "show", "verbs:device_show", "Show one device, its capabilities and what was refused."))
     show.add_argument("name", metavar="NAME")
-    forget = _verb(group, "forget", "ask:device_forget", "Take a device's password away and forget it.")
+    forget = _verb(group, "forget", "verbs:device_forget", "Take a device's password away and forget it.")
     forget.add_argument("name", metavar="NAME")
 
 
 def _agents(verbs: Any) -> None:
     group = _group(verbs, "agent", "Agents: who may ask and act.")
-    add = _json(_verb(group, "add", "ask:agent_add", "Reserve a name and make a token; prints the token, once."))
+    add = _json(_verb(group, "add", "verbs:agent_add", "Reserve a name and make a token; prints the token, once."))
     add.add_argument("name", metavar="NAME")
     add.add_argument(
         "--sdk-profile", type=Path, metavar="DIR", help="write what the AUN SDK needs to find and trust this node"
     )
     add.add_argument("--expires", default="90d", metavar="90d", help="how long the token lives: 12h, 90d, never")
-    _json(_verb(group, "list", "ask:agent_list", "List agents and their tokens' prefixes."))
-    revoke = _verb(group, "revoke", "ask:agent_revoke", "Revoke an agent: tokens, certificates, connections.")
+    _json(_verb(group, "list", "verbs:agent_list", "List agents and their tokens' prefixes."))
+    revoke = _verb(group, "revoke", "verbs:agent_revoke", "Revoke an agent: tokens, certificates, connections.")
     revoke.add_argument("name", metavar="NAME")
 
 
 def _skills(verbs: Any) -> None:
     group = _group(verbs, "skill", "Skills: what devices can tell and do.")
-    _json(_verb(group, "list", "ask:skill_list", "List skills with their latest values."))
-    call = _json(_verb(group, "call", "ask:skill_call", "Read a skill, or act on it."))
+    _json(_verb(group, "list", "verbs:skill_list", "List skills with their latest values."))
+    call = _json(_verb(group, "call", "verbs:skill_call", "Read a skill, or act on it."))
     call.add_argument("skill", metavar="SKILL", help="<device>.<capability>, as `skill list` shows it")
     call.add_argument("value", nargs="?", default="read", metavar="VALUE", help="read (default), on, off, a number …")
     call.add_argument("--params", default="", metavar="JSON", help="parameters as a JSON object instead of VALUE")
     call.add_argument("--timeout", type=int, default=30, metavar="SECONDS", help="how long to wait for the end")
     group = _group(verbs, "cap", "Capabilities: which agent may act on what is risky.")
-    _json(_verb(group, "list", "ask:cap_list", "List capabilities, their risk and who was granted them."))
+    _json(_verb(group, "list", "verbs:cap_list", "List capabilities, their risk and who was granted them."))
     for name, about in (("grant", "Allow an agent to act on a capability."), ("revoke", "Take a grant back.")):
-        verb = _verb(group, name, f"ask:cap_{name}", about)
+        verb = _verb(group, name, f"verbs:cap_{name}", about)
         verb.add_argument("cap", metavar="CAP", help="<device>.<capability>")
         verb.add_argument("agent", metavar="AGENT", help="name or AID")
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from edge.cli import show
-from edge.cli.client import Control
+from edge.cli.ask import ask
 from edge.cli.failure import Exit, Failure, NotRunning
 from edge.config import LOCAL_FILE, Config, ConfigError, edit_local, load_config, settings
 
@@ -85,8 +85,7 @@ def set_(options: Namespace) -> int:
 
 def _told(options: Namespace, changes: Mapping[str, str | None]) -> str:
     try:
-        with Control(options.state_dir) as node:
-            answer = node.call("config.reload", {})
+        answer = ask(options.state_dir, "config.reload")
     except NotRunning:
         return "in force at the next start"
     waiting = [key for key in changes if key in answer["next_start"]]
