@@ -1,0 +1,144 @@
+"""The writer thread: what is one commit, what fails with whom, what a full disk does."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from edge.contract.errors import StorageFull
+from edge.contract.store import Unit
+from edge.contract.time import SECOND
+from edge.store.database import Database
+from edge.store.migration import statements
+from tests.support.clock import FakeClock
+from tests.support.store import database
+from tests.support.things import ADD, THING, Held, add, things
+
+
+async def test_a_failing_unit_is_rolled_back_alone(tmp_path: Path) -> None:
+    heard: list[int] = []
+    called: list[int] = []
+
+    def bad(unit: Unit) -> None:
+        unit.after(lambda: called.append(2))
+        add(2)(unit)
+        raise ValueError("no")
+
+    async with database(tmp_path, extra=[THING], fanout=lambda e: heard.append(e.seq)) as db:
+        with Held(db):
+            waiting = [db.commit(add(1)), db.commit(bad), db.commit(add(3))]
+        results = await asyncio.gather(*waiting, return_exceptions=True)
+        assert [results[0], results[2]] == [1, 3]
+        assert isinstance(results[1], ValueError)
+        assert await db.read(things) == [1, 3]
+        assert (heard, called) == ([1, 3], [])
+        assert db.figures().failed_units == 1
+
+
+async def test_a_statement_that_fails_in_a_unit_takes_nothing_with_it(tmp_path: Path) -> None:
+    async with database(tmp_path, extra=[THING]) as db:
+        with Held(db):
+            waiting = [db.commit(add(1)), db.commit(add(1)), db.commit(add(2))]
+        results = await asyncio.gather(*waiting, return_exceptions=True)
+        assert isinstance(results[1], sqlite3.IntegrityError)
+        assert await db.read(things) == [1, 2]
+
+
+async def test_what_gathers_while_a_commit_runs_is_one_commit(tmp_path: Path) -> None:
+    async with database(tmp_path, extra=[THING]) as db:
+        with Held(db):
+            waiting = [db.commit(add(n)) for n in range(50)]
+        assert await asyncio.gather(*waiting) == list(range(50))
+        assert db.figures().commits == 1
+        assert db.figures().units == 50
+
+
+async def test_rows_of_one_statement_go_down_in_order_and_a_bad_batch_fails_alone(tmp_path: Path) -> None:
+    results: dict[str, BaseException | None] = {}
+    async with database(tmp_path, extra=[THING]) as db:
+        with Held(db):
+            db.bulk(ADD, [(1,), (2,)], lambda error: results.update(a=error))
+            db.bulk(ADD, [(3,), (1,)], lambda error: results.update(b=error))
+            db.bulk(ADD, [(4,)], lambda error: results.update(c=error))
+        await db.ping()
+        assert await db.read(things) == [1, 2, 4]
+    assert results["a"] is None
+    assert results["c"] is None
+    assert isinstance(results["b"], sqlite3.IntegrityError)
+
+
+async def test_rows_queued_before_a_unit_are_there_for_it_and_later_ones_are_not(tmp_path: Path) -> None:
+    async with database(tmp_path, extra=[THING]) as db:
+        with Held(db):
+            db.bulk(ADD, [(1,)], lambda error: None)
+            seen = db.commit(things)
+            db.bulk(ADD, [(2,)], lambda error: None)
+        assert await seen == [1]
+
+
+async def test_a_full_file_makes_the_store_read_only_until_there_is_room(tmp_path: Path) -> None:
+    clock = FakeClock()
+    async with database(tmp_path, clock=clock, extra=[THING]) as db:
+        await db.commit(add(1))
+        await _quota(db, pages=0)
+        big = b"x" * 50_000
+        failed = db.commit(lambda u: u.append("inbox", "a", [big]))
+        late = db.commit(add(2))
+        with pytest.raises(StorageFull):
+            await failed
+        with pytest.raises(StorageFull):
+            await late
+        assert db.read_only
+        assert await db.read(things) == [1]
+        rows: list[BaseException | None] = []
+        db.bulk(ADD, [(3,)], rows.append)
+        await db.ping()
+        assert isinstance(rows[0], StorageFull)
+        await _quota(db, pages=100_000)
+        clock.advance(5 * SECOND)
+        await db.ping()
+        assert not db.read_only
+        await db.commit(add(4))
+        assert await db.read(things) == [1, 4]
+        assert db.figures().failed_commits == 1
+
+
+async def _quota(db: Database, pages: int) -> None:
+    """Give the file room for `pages` pages, or for what it has and not one more."""
+    done = asyncio.Event()
+
+    def limit(writer: Any) -> None:
+        writer.conn.execute(f"PRAGMA max_page_count = {pages or 1}")
+
+    db.control(limit, lambda result: done.set())
+    await done.wait()
+
+
+async def test_figures_tell_of_commits_rows_and_the_wal(tmp_path: Path) -> None:
+    async with database(tmp_path, extra=[THING]) as db:
+        db.bulk(ADD, [(n,) for n in range(10)], lambda error: None)
+        await db.commit(add(99))
+        stats = db.stats()
+        assert (stats["rows"], stats["units"], stats["read_only"], stats["pending"]) == (10, 1, 0, 0)
+        assert stats["wal_octets"] > 0
+        assert stats["last_commit_us"] > 0
+
+
+async def test_one_reading_in_a_commit_is_one_wal_frame(tmp_path: Path) -> None:
+    """Design §9: at most 5 KB written for a QoS 1 reading."""
+    table = statements("hot", "r", "CREATE TABLE r (seq INTEGER PRIMARY KEY, body BLOB NOT NULL) STRICT")
+    async with database(tmp_path, "hot", extra=[table]) as db:
+        frames = []
+        for n in range(100):
+            done = asyncio.Event()
+            before = db.figures().wal_octets
+            db.bulk("INSERT INTO r (seq, body) VALUES (?, ?)", [(n, b"x" * 200)], lambda error, done=done: done.set())
+            await done.wait()
+            frames.append((db.figures().wal_octets - before) // 4120)
+    frames = frames[1:]
+    assert sorted(frames)[len(frames) // 2] == 1
+    assert sum(frames) * 4120 / len(frames) <= 5_000
