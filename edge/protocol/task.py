@@ -242,9 +242,13 @@ class Reported(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Send(msgspec.Struct, frozen=True, kw_only=True):
-    """The device woke up, or the node did: hand the order over (`again`: it may have been handed over before)."""
+    """The device woke up, or with `restart` the node did: hand over what the device may not have yet (design D7).
 
-    again: bool = False
+    What was sent before goes out again only where that is safe: to native devices, which know the task by its id,
+    and after a restart to capabilities that are repeat-safe.
+    """
+
+    restart: bool = False
 
 
 class Lost(msgspec.Struct, frozen=True, kw_only=True):
@@ -627,9 +631,12 @@ def _progress(turn: _Turn, step: Reported) -> None:
 
 def _send(turn: _Turn, step: Send) -> None:
     task = turn.task
-    if task.final or task.aim is None or (task.sent and not step.again):
+    if task.final or not task.by_node or task.aim is None:
         return
-    turn.send(again=step.again)
+    if not task.sent:
+        turn.send()
+    elif task.aim.native or (step.restart and task.aim.repeat_safe):
+        turn.send(again=True)
 
 
 def _lost(turn: _Turn, step: Lost) -> None:
