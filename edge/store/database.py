@@ -91,7 +91,8 @@ class Database:
         now = self._clock.now()
         had_wal = Path(f"{self.path}-wal").exists()
         stamp = f"{now.boot}-{now.mono_us // SECOND}"
-        conn, self.damage = opening.sound(self.path, self._quarantine, stamp, synchronous=self._synchronous)
+        mark = self._marks.mark(self.name)
+        conn, self.damage = opening.sound(self.path, mark, self._quarantine, stamp, synchronous=self._synchronous)
         conn = self._migrate(conn)
         self._compare(opening.look(conn, self.path, had_wal and not self.damage))
         self._writer = Writer(self.path, conn, self._clock, self._marks, self._finished)
@@ -145,10 +146,9 @@ class Database:
         writer.stop()
         await _blocking(self._loop, lambda: self._last(writer, mark))
 
-    def _last(self, writer: Writer, mark: Mark | None) -> None:
+    def _last(self, writer: Writer, mark: Mark) -> None:
         """The mark says "clean" before the connection removes the WAL."""
-        if mark is not None:
-            self._put(mark)
+        self._put(mark)
         writer.join()
 
     def _put(self, mark: Mark) -> None:

@@ -43,6 +43,7 @@ class Housekeeping:
         """Something was committed, or a commit failed."""
         if self._db.read_only and not self._probing:
             self._probing = True
+            self._db.control(lambda writer: writer.suspicion(), self._marked)
             self._again(PROBE_US)
         elif self._cancel is None:
             self._again(IDLE_US)

@@ -22,12 +22,13 @@ BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 class Mark(msgspec.Struct, frozen=True):
-    """What a file was like when it was last known to be whole."""
+    """What a file was like when it was last known to be whole. `suspect`: its medium has failed since."""
 
     generation: int
     salt: str = ""
     frames: int = 0
     clean: bool = False
+    suspect: bool = False
 
 
 class Found(msgspec.Struct, frozen=True):
@@ -116,6 +117,10 @@ class Marks:
         if found.state.salt.hex() == mark.salt and found.state.frames < mark.frames:
             return "its WAL is shorter than marked"
         return ""
+
+    def mark(self, name: str) -> Mark | None:
+        """The mark of file `name`; None before its first one."""
+        return self._record.marks.get(name)
 
     def bump(self, at_least: int = 0) -> int:
         """A new incarnation, on disk when this returns: after restore, salvage, doubt, or a number above our head."""

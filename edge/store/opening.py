@@ -14,7 +14,7 @@ from typing import cast
 
 from edge.store import wal
 from edge.store.connection import open_writer, primary
-from edge.store.marks import Found
+from edge.store.marks import Found, Mark
 from edge.store.migration import statements
 from edge.system.files import sync_directory
 
@@ -31,13 +31,16 @@ _GET = "SELECT value FROM meta WHERE name = ?"
 _SET = "INSERT INTO meta (name, value) VALUES (?, ?) ON CONFLICT DO UPDATE SET value = excluded.value"
 
 
-def sound(path: Path, quarantine: Path, stamp: str, *, synchronous: str = "FULL") -> tuple[sqlite3.Connection, str]:
+def sound(
+    path: Path, mark: Mark | None, quarantine: Path, stamp: str, *, synchronous: str = "FULL"
+) -> tuple[sqlite3.Connection, str]:
     """A writer's connection to `path`, and what was wrong with the file that had to be put aside for it ("" if none).
 
+    The file is read whole if its mark says that its medium failed, and, unless it is large, after an unclean stop.
     Raises `sqlite3.Error` when even a fresh file cannot be opened.
     """
     try:
-        return _checked(path, synchronous), ""
+        return _checked(path, synchronous, thorough=_thorough(path, mark)), ""
     except sqlite3.DatabaseError as error:
         if primary(error) not in _DAMAGED:
             raise
@@ -45,8 +48,13 @@ def sound(path: Path, quarantine: Path, stamp: str, *, synchronous: str = "FULL"
         return open_writer(path, synchronous=synchronous), str(error)
 
 
-def _checked(path: Path, synchronous: str) -> sqlite3.Connection:
-    thorough = Path(f"{path}-wal").exists() and path.stat().st_size <= CHECK_OCTETS if path.exists() else False
+def _thorough(path: Path, mark: Mark | None) -> bool:
+    if not path.exists() or mark is None or mark.suspect:
+        return path.exists()
+    return not mark.clean and path.stat().st_size <= CHECK_OCTETS
+
+
+def _checked(path: Path, synchronous: str, *, thorough: bool) -> sqlite3.Connection:
     conn = _with_ballast(path, synchronous)
     try:
         conn.execute("SELECT count(*) FROM sqlite_master").fetchone()

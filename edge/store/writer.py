@@ -296,14 +296,18 @@ class Writer:
             self._broken(error)
         return self._now()
 
-    def end(self) -> Mark | None:
-        """The last thing: everything into the database. None: the medium failed, the file is not to be called clean."""
+    def end(self) -> Mark:
+        """The last thing: everything into the database; clean, unless the medium failed."""
         if self.failure is None:
             self.mark()
             self.checkpoint("TRUNCATE")
-        if self.failure is not None and primary(self.failure) != sqlite3.SQLITE_FULL:
+        return self.suspicion() or Mark(self.generation, clean=True)
+
+    def suspicion(self) -> Mark | None:
+        """A mark that makes the next start look thoroughly; None as long as nothing worse than a full disk was met."""
+        if self.failure is None or primary(self.failure) == sqlite3.SQLITE_FULL:
             return None
-        return Mark(self.generation, clean=True)
+        return Mark(self.generation, suspect=True)
 
     def _now(self) -> Mark:
         state = self._wal.state()
