@@ -35,7 +35,8 @@ class Door(msgspec.Struct, frozen=True):
 
     `channel` is the id of the channel ("" for one-shot HTTP), `address` the peer's IP, `base` the URL the caller
     used (`https://host:port`), `nonce` the challenge of this very socket, `hello` what `auth.connect` announced
-    (JSON), `attempts` how often this socket failed to authenticate.
+    (JSON), `attempts` how often this socket failed to authenticate, `since_ms` when the channel authenticated (ms
+    since 1970 UTC, 0: not yet, or no channel).
     """
 
     channel: str = ""
@@ -44,6 +45,7 @@ class Door(msgspec.Struct, frozen=True):
     nonce: str = ""
     hello: bytes = b""
     attempts: int = 0
+    since_ms: int = 0
 
 
 class Call(msgspec.Struct, Generic[P], kw_only=True):

@@ -17,7 +17,7 @@ from edge.contract.event import Event
 from edge.contract.limit import Limits, declare
 from edge.contract.op import Door
 from edge.contract.principal import GUEST, Kind, Principal
-from edge.contract.time import SECOND, Clock
+from edge.contract.time import SECOND, Clock, wall_ms
 from edge.protocol.aun import Hello, isolation_key
 from edge.protocol.aun import hello as read_hello
 from edge.session.outbound import Outbound
@@ -81,6 +81,7 @@ class LiveChannel:
         self.base = door.base
         self.nonce = door.nonce
         self.attempts = 0
+        self.since_ms = 0
         self.hello: bytes = b""
         self.announced: Mapping[str, Any] = {}
         self.instance: Instance | None = None
@@ -110,6 +111,7 @@ class LiveChannel:
             nonce=self.nonce,
             hello=self.hello,
             attempts=self.attempts,
+            since_ms=self.since_ms,
         )
 
     def send(self, frame: bytes, klass: str) -> bool:
@@ -240,6 +242,7 @@ class Channels:
         self._guests -= channel.principal.kind is Kind.GUEST
         self._forget(channel)
         channel.principal, channel.hello, channel.announced = who, hello, announced
+        channel.since_ms = wall_ms(self._clock)
         channel.instance = Instance(
             channel=channel.id,
             aid=who.aid,

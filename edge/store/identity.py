@@ -385,6 +385,11 @@ def ct_entries(unit: Unit, start: int, limit: int) -> list[CtEntry]:
     return [msgspec.convert(row, CtEntry, strict=False) for row in map(_ct_fields, rows)]
 
 
+def ct_size(unit: Unit) -> int:
+    """How many leaves there are."""
+    return cast(int, unit.run("SELECT coalesce(max(leaf_index), -1) + 1 FROM ct_entry")[0][0])
+
+
 def _ct_fields(row: Sequence[object]) -> dict[str, object]:
     return dict(zip(CtEntry.__struct_fields__, row, strict=True))
 
