@@ -12,8 +12,7 @@ FRAME = PAGE + 24
 WRITER_CACHE_KIB = 4096
 READER_CACHE_KIB = 1024
 MEDIUM_FAILED = frozenset(
-    {sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_READONLY}
-    | {sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PROTOCOL}
+    {sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CANTOPEN}
 )
 """Primary result codes after which only opening the file again can help."""
 

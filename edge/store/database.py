@@ -22,7 +22,7 @@ from edge.contract.limit import Limits, declare
 from edge.contract.store import Unit
 from edge.contract.time import SECOND, Clock, Stamp
 from edge.store import migrate, opening
-from edge.store.connection import open_writer
+from edge.store.connection import MEDIUM_FAILED, open_writer, primary
 from edge.store.housekeeping import Housekeeping
 from edge.store.marks import Found, Mark, Marks
 from edge.store.migration import Migration
@@ -209,8 +209,13 @@ class Database:
         if self._readers is None:
             raise Unavailable(f"{self.name} is closed")
         future: asyncio.Future[T] = self._loop.create_future()
-        self._readers.put(ReadJob(work, lambda result: self.in_loop(_settle, future, result), self._clock.now()))
+        self._readers.put(ReadJob(work, lambda result: self.in_loop(self._was_read, future, result), self._clock.now()))
         return await future
+
+    def _was_read(self, future: asyncio.Future[T], result: T | BaseException) -> None:
+        if isinstance(result, sqlite3.Error) and primary(result) in MEDIUM_FAILED:
+            self.control(lambda writer: writer.distrust(result), lambda nothing: self._housekeeping.touched())
+        _settle(future, result)
 
     async def ping(self) -> None:
         """Return once the writer thread has answered (for the watchdog)."""

@@ -303,6 +303,11 @@ class Writer:
             self.checkpoint("TRUNCATE")
         return self.suspicion() or Mark(self.generation, clean=True)
 
+    def distrust(self, error: sqlite3.Error) -> None:
+        """A reader found the file damaged: nothing more is written to it."""
+        if self.failure is None:
+            self._broken(error)
+
     def suspicion(self) -> Mark | None:
         """A mark that makes the next start look thoroughly; None as long as nothing worse than a full disk was met."""
         if self.failure is None or primary(self.failure) == sqlite3.SQLITE_FULL:

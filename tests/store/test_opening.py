@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sqlite3
 import subprocess
 from collections.abc import Iterator
@@ -25,6 +26,12 @@ async def fill(folder: Path, rows: int = 400) -> None:
         await db.commit(lambda u: u.append("inbox", "a", [b"x" * 500] * rows))
 
 
+def damage(file: Path, first: int, last: int) -> None:
+    content = bytearray(file.read_bytes())
+    content[first:last] = b"\xaa" * (last - first)
+    file.write_bytes(content)
+
+
 async def test_a_file_that_is_no_database_is_quarantined_and_a_fresh_one_begins(tmp_path: Path) -> None:
     await fill(tmp_path)
     damaged = os.urandom(40_000)
@@ -40,30 +47,37 @@ async def test_a_file_that_is_no_database_is_quarantined_and_a_fresh_one_begins(
 
 async def test_damage_inside_is_found_after_an_unclean_stop(tmp_path: Path) -> None:
     await fill(tmp_path)
-    content = bytearray((tmp_path / "node.db").read_bytes())
-    content[100_000:120_000] = b"\xaa" * 20_000
-    (tmp_path / "node.db").write_bytes(content)
-    (tmp_path / "node.db-wal").touch()
-    async with database(tmp_path, marks=Marks.load(tmp_path / "incarnation")) as db:
+    async with database(tmp_path, marks=Marks.load(tmp_path / "incarnation")):
+        left = shutil.copytree(tmp_path, tmp_path / "left", ignore=shutil.ignore_patterns("left", "*-shm"))
+    damage(left / "node.db", 100_000, 120_000)
+    async with database(left, marks=Marks.load(left / "incarnation")) as db:
         assert db.damage
         assert db.incarnation == 1
         assert await db.read(lambda u: u.log("inbox").after("a", 0, 1, 1)) == []
-    assert len(list((tmp_path / "quarantine").iterdir())) == 1
+    assert len(list((left / "quarantine").iterdir())) == 1
 
 
 async def test_damage_met_while_running_makes_it_read_only_and_the_next_start_looks_thoroughly(tmp_path: Path) -> None:
     await fill(tmp_path)
-    content = bytearray((tmp_path / "node.db").read_bytes())
-    content[40_000:200_000] = b"\xaa" * 160_000
-    (tmp_path / "node.db").write_bytes(content)
+    damage(tmp_path / "node.db", 40_000, 200_000)
     async with database(tmp_path, marks=Marks.load(tmp_path / "incarnation")) as db:
         assert not db.damage
         with pytest.raises((sqlite3.DatabaseError, StorageFull)):
-            await db.commit(lambda u: u.run("UPDATE log_row SET body = body || body"))
+            await db.commit(lambda u: u.run("UPDATE log_row SET body = zeroblob(900)"))
         assert db.read_only
     async with database(tmp_path, marks=Marks.load(tmp_path / "incarnation")) as db:
         assert db.damage
         assert not db.read_only
+
+
+async def test_damage_met_by_a_read_stops_the_writes_too(tmp_path: Path) -> None:
+    await fill(tmp_path)
+    damage(tmp_path / "node.db", 40_000, 200_000)
+    async with database(tmp_path, marks=Marks.load(tmp_path / "incarnation")) as db:
+        with pytest.raises(sqlite3.DatabaseError):
+            await db.read(lambda u: u.run("SELECT count(*) FROM log_row WHERE body > x'00'"))
+        await db.ping()
+        assert db.read_only
 
 
 async def test_two_damaged_files_of_one_moment_get_two_folders(tmp_path: Path) -> None:
