@@ -37,6 +37,8 @@ _SPK = """CREATE TABLE message_spk (aid TEXT NOT NULL, device TEXT NOT NULL, spk
     PRIMARY KEY (aid, device)) STRICT, WITHOUT ROWID"""
 _PREKEY = """CREATE TABLE message_prekey (aid TEXT NOT NULL, device TEXT NOT NULL, body BLOB NOT NULL,
     at_ms INTEGER NOT NULL, PRIMARY KEY (aid, device)) STRICT, WITHOUT ROWID"""
+_REPLY = """CREATE TABLE message_reply (task_id TEXT PRIMARY KEY, aid TEXT NOT NULL, sender TEXT NOT NULL,
+    message_id TEXT NOT NULL) STRICT, WITHOUT ROWID"""
 _INDICES = (
     "CREATE UNIQUE INDEX message_by_seq ON message (aid, seq, sender)",
     "CREATE INDEX message_by_sender ON message (aid, sender, seq)",
@@ -44,7 +46,7 @@ _INDICES = (
 )
 
 MIGRATIONS = [
-    statements("node", "messages-001", _MESSAGE, _INBOX, _CURSORS_OF, _READER, _SPK, _PREKEY, *_INDICES),
+    statements("node", "messages-001", _MESSAGE, _INBOX, _CURSORS_OF, _READER, _SPK, _PREKEY, _REPLY, *_INDICES),
 ]
 
 _COLUMNS = "aid, seq, sender, sender_device, message_id, kind, devices, flags, sent_ms, boot, mono_us, payload"
@@ -97,6 +99,9 @@ _SPKS = "SELECT device, spk_id, spk_pk, signature, made_s FROM message_spk WHERE
 _PUT_PREKEY = """INSERT INTO message_prekey (aid, device, body, at_ms) VALUES (?, ?, ?, ?)
     ON CONFLICT DO UPDATE SET body = excluded.body, at_ms = excluded.at_ms"""
 _PREKEYS = "SELECT device, body, at_ms FROM message_prekey WHERE aid = ? ORDER BY at_ms DESC, device"
+_OWE = "INSERT OR REPLACE INTO message_reply (task_id, aid, sender, message_id) VALUES (?, ?, ?, ?)"
+_OWED = "SELECT task_id, aid, sender, message_id FROM message_reply ORDER BY task_id"
+_PAID = "DELETE FROM message_reply WHERE task_id = ?"
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True):
@@ -143,6 +148,15 @@ class Spk(msgspec.Struct, frozen=True):
     spk_pk: str
     signature: str
     made_s: int
+
+
+class Owed(msgspec.Struct, frozen=True):
+    """An automaton's debt: when the task is over, `aid` answers the message of `sender`."""
+
+    task_id: str
+    aid: str
+    sender: str
+    message_id: str
 
 
 def add(unit: Unit, message: Message) -> int:
@@ -326,6 +340,21 @@ def put_prekey(unit: Unit, aid: str, device: str, body: bytes, at_ms: int) -> No
 def prekeys(unit: Unit, aid: str) -> list[tuple[str, bytes, int]]:
     """Device, JSON and server time (ms) of each prekey of an AID, newest first."""
     return cast("list[tuple[str, bytes, int]]", unit.run(_PREKEYS, (aid,)))
+
+
+def owe(unit: Unit, owed: Owed) -> None:
+    """Remember to answer a message when its task is over."""
+    unit.run(_OWE, (owed.task_id, owed.aid, owed.sender, owed.message_id))
+
+
+def owed(unit: Unit) -> list[Owed]:
+    """Every answer that is still due."""
+    return [Owed(*row) for row in unit.run(_OWED)]  # type: ignore[arg-type]
+
+
+def paid(unit: Unit, task_id: str) -> None:
+    """The answer was sent."""
+    unit.run(_PAID, (task_id,))
 
 
 def _between(unit: Unit, reader: Reader, first: int, last: int, sender: str) -> list[Message]:

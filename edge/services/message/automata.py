@@ -1,0 +1,202 @@
+"""Messages to device and service AIDs are understood (settled G19).
+
+An automaton reads its inbox like anybody, behind a cursor, so nothing is forgotten by a restart: text by the fixed
+grammar and `{skill, params}` become a task, whose result is answered; anything else is answered by what is
+understood. Answers carry `reply_to` and `auto: true`; a message with `auto: true` is never answered.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from edge.contract.errors import EdgeError, Unavailable
+from edge.contract.event import Event, Fanout
+from edge.contract.op import Calls, Spawn
+from edge.contract.principal import AGENT_SCOPES, NODE, Kind, Principal
+from edge.contract.store import Store, Unit
+from edge.contract.task import DeviceGate
+from edge.contract.wire import decode
+from edge.protocol import aid as aids
+from edge.protocol import grammar, parts
+from edge.protocol.aun_events import Delivery
+from edge.store import messages
+from edge.store.messages import ENCRYPTED, RECALLED, Message, Owed, Reader
+
+logger = logging.getLogger(__name__)
+
+FINAL = frozenset({"completed", "failed", "canceled", "rejected"})
+
+Reply = Callable[[str, str, str, Mapping[str, Any]], Awaitable[None]]
+"""Send a payload: from which AID, to whom, under which message id."""
+
+
+class Automata:
+    """Answers for devices and services."""
+
+    def __init__(
+        self,
+        node: Store,
+        gate: DeviceGate,
+        calls: Calls,
+        spawn: Spawn,
+        fanout: Fanout,
+        issuer: str,
+        reply: Reply,
+    ) -> None:
+        self._node, self._gate, self._calls, self._spawn, self._fanout = node, gate, calls, spawn, fanout
+        self._reply = reply
+        self._services = {f"{name}.{issuer}" for name in (*aids.SERVICES, "gateway")}
+        self._callers: dict[tuple[str, int], Principal] = {}
+        self._reading: set[str] = set()
+        self._again: set[str] = set()
+        self._due: dict[str, Owed] = {}
+
+    def start(self) -> None:
+        """Take up what the last run left: unread inboxes, answers that are due."""
+        self._fanout.watch("task", None, self._task_moved)
+        self._spawn(self._resume())
+
+    def received(self, message: Delivery, seq: int, who: Principal) -> None:
+        """A message is on disk in its inbox."""
+        if message.to in self._services or any(skill.aid == message.to for skill in self._gate.skills()):
+            self._callers[message.to, seq] = who
+            self._wake(message.to)
+
+    async def _resume(self) -> None:
+        for owed in await self._node.read(messages.owed):
+            self._due[owed.task_id] = owed
+            await self._settle(owed.task_id)
+        for aid in sorted(self._services | {skill.aid for skill in self._gate.skills()}):
+            self._wake(aid)
+
+    def _wake(self, aid: str) -> None:
+        if aid in self._reading:
+            self._again.add(aid)
+            return
+        self._reading.add(aid)
+        self._spawn(self._read(aid))
+
+    async def _read(self, aid: str) -> None:
+        """Read an inbox to its end, message by message; the cursor follows what is dealt with."""
+        reader = Reader(aid)
+        try:
+            while True:
+                self._again.discard(aid)
+                rows = await self._node.read(lambda unit: _unread(unit, reader))
+                if not rows and aid not in self._again:
+                    return
+                for row in rows:
+                    await self._take(row, self._callers.pop((aid, row.seq), None))
+        except Unavailable as error:
+            logger.warning("%s will read its messages later: %s", aid, error)
+        finally:
+            self._reading.discard(aid)
+
+    async def _take(self, row: Message, who: Principal | None) -> None:
+        payload = decode(row.payload, dict[str, Any])
+        silent = payload.get("auto") is True or row.flags & RECALLED or not _from_agent(row.sender)
+        owed = None
+        if not silent:
+            who = who or Principal(Kind.AGENT, row.sender, AGENT_SCOPES, "aun")
+            owed = await self._understand(row, payload, who)
+        await self._node.commit(lambda unit: _taken(unit, row, owed))
+        if owed is not None:
+            self._due[owed.task_id] = owed
+            await self._settle(owed.task_id)
+
+    async def _understand(self, row: Message, payload: dict[str, Any], who: Principal) -> Owed | None:
+        """Make a task of a message, or answer it at once."""
+        skills = [skill for skill in self._gate.skills() if row.aid in self._services or skill.aid == row.aid]
+        said = None if row.flags & ENCRYPTED else _said(payload)
+        try:
+            if said is not None and grammar.aim(said, {}, skills) is not None:
+                key = hashlib.sha256(f"{row.aid}|{row.seq}".encode()).hexdigest()[:32]
+                task = {"to": row.aid, "input": {"type": "parts", "parts": list(said)}, "idempotency_key": key}
+                made = await self._calls.call("task.create", task, who)
+                return Owed(_field(made, "task_id"), row.aid, row.sender, row.message_id)
+            answer = parts.texts(grammar.question(skills))
+        except Unavailable:
+            raise
+        except EdgeError as error:
+            answer = error.message
+        await self._send(row.aid, row.sender, row.message_id, f"re-{_digest(row)}", {"text": answer})
+        return None
+
+    def _task_moved(self, event: Event) -> None:
+        if event.key in self._due:
+            self._spawn(self._settle(event.key))
+
+    async def _settle(self, task_id: str) -> None:
+        """Answer when the task is over, or when it asks; answers with one id are sent once."""
+        owed = self._due.get(task_id)
+        if owed is None:
+            return
+        try:
+            task = await self._calls.call("task.get", {"task_id": task_id}, NODE)
+        except EdgeError as error:
+            task = {"status": "failed", "reason": error.message}
+        status = str(task.get("status", ""))
+        if status not in FINAL and status != "input_required":
+            return
+        final = status in FINAL
+        body = _outcome(task) | {"task_id": task_id, "status": status}
+        await self._send(owed.aid, owed.sender, owed.message_id, f"re-{task_id}" + ("" if final else "-ask"), body)
+        if final and self._due.pop(task_id, None) is not None:
+            await self._node.commit(lambda unit: messages.paid(unit, task_id))
+
+    async def _send(self, aid: str, to: str, reply_to: str, message_id: str, body: Mapping[str, Any]) -> None:
+        payload = {"type": "text", **body, "reply_to": reply_to, "auto": True}
+        try:
+            await self._reply(aid, to, message_id, payload)
+        except EdgeError as error:
+            logger.warning("answer of %s to %s was not accepted: %s", aid, to, error)
+
+
+def _unread(unit: Unit, reader: Reader) -> list[Message]:
+    return messages.after(unit, reader, messages.cursor(unit, reader), rows=20, octets=1 << 20)[0]
+
+
+def _taken(unit: Unit, row: Message, owed: Owed | None) -> None:
+    messages.ack(unit, Reader(row.aid), row.seq)
+    if owed is not None:
+        messages.owe(unit, owed)
+
+
+def _said(payload: Mapping[str, Any]) -> tuple[parts.Part, ...] | None:
+    """What a payload says, as parts; None when an automaton cannot read its type."""
+    kind = payload.get("type")
+    words = payload.get("text", payload.get("content"))
+    if kind == "text" and isinstance(words, str):
+        return (parts.text(words),)
+    if kind in ("json", "data"):
+        inner = payload.get("data")
+        for found in (payload, inner):
+            if isinstance(found, dict) and isinstance(found.get("skill"), str):
+                return (parts.data({key: found[key] for key in ("skill", "params") if key in found}),)
+    return None
+
+
+def _outcome(task: Mapping[str, Any]) -> dict[str, Any]:
+    """The text and the artifacts that answer for a task."""
+    artifacts = [found for found in task.get("artifacts", []) if isinstance(found, dict)]
+    words = [str(found["content"]) for found in artifacts if isinstance(found.get("content"), str)]
+    if not words:
+        words = [str(said["content"]) for said in task.get("messages", [])[-1:] if isinstance(said.get("content"), str)]
+    text = "\n".join(word for word in words if word) or str(task.get("reason") or task.get("status", ""))
+    return {"text": text, "artifacts": artifacts} if artifacts else {"text": text}
+
+
+def _field(made: Any, name: str) -> str:
+    return str(made[name] if isinstance(made, Mapping) else getattr(made, name))
+
+
+def _digest(row: Message) -> str:
+    return hashlib.sha256(f"{row.aid}|{row.seq}|{row.message_id}".encode()).hexdigest()[:32]
+
+
+def _from_agent(sender: str) -> bool:
+    """Devices do not talk to each other through us."""
+    return not sender.startswith("d-")

@@ -1,0 +1,136 @@
+"""What the message services keep in the loop: queue ring, routes, volatile messages; and how a message is announced."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import msgspec
+
+from edge.contract.event import Event, Fanout
+from edge.contract.limit import Limits
+from edge.contract.store import Unit
+from edge.contract.time import Clock, Stamp
+from edge.contract.wire import decode, dumps
+from edge.protocol.aun_events import Delivery
+from edge.services.message.records import RING_TOTAL
+from edge.services.message.ring import Ring, Routes
+from edge.services.message.volatile import Volatile
+from edge.store.messages import ENCRYPTED, QUIET, RECALLED, SYNC, V2, Message
+
+Known = Callable[[Unit, str], bool]
+"""Does this AID exist on this node? Runs inside a unit."""
+
+
+class Head(msgspec.Struct):
+    """What the node reads of a payload."""
+
+    type: Any = None
+    version: Any = None
+    recipients: Any = None
+    auto: Any = None
+
+
+def kind_of(head: Head) -> str:
+    """`payload.type`, when it is a string."""
+    return head.type if isinstance(head.type, str) else ""
+
+
+NOBODY = "-"
+"""An `Event.only` that no channel has: the event is for watchers, not for connections."""
+
+
+class Memory:
+    """Shared by the services of `message.*`. Used in the loop only."""
+
+    def __init__(self, clock: Clock, fanout: Fanout, limits: Limits) -> None:
+        self.ring, self.routes = Ring(limits), Routes(limits)
+        self.volatile = Volatile(limits, secrets.token_hex(8))
+        self._clock, self._fanout, self._limits = clock, fanout, limits
+        self._queueing: dict[str, set[asyncio.Future[None]]] = {}
+
+    @property
+    def now_us(self) -> int:
+        """The monotonic clock."""
+        return self._clock.now().mono_us
+
+    def admit(self, octets: int) -> None:
+        """Is there room for another message in memory? Raises `RateLimited`."""
+        if self.ring.octets + self.volatile.octets + octets > self._limits[RING_TOTAL]:
+            raise self._limits.refuse(RING_TOTAL)
+
+    def push(self, message: Delivery, seq: int, *, only: str = "") -> None:
+        """Announce a message that no commit announces."""
+        self._fanout.publish(received(message, seq, only=only))
+
+    @contextmanager
+    def queueing(self, aid: str) -> Iterator[None]:
+        """A queue message for `aid` has a number soon, and is in the ring a moment later."""
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._queueing.setdefault(aid, set()).add(done)
+        try:
+            yield
+        finally:
+            done.set_result(None)
+            self._queueing[aid].discard(done)
+            if not self._queueing[aid]:
+                del self._queueing[aid]
+
+    def newest(self, aid: str, sender: str) -> int | None:
+        """The last queue number of a sender; None while one is on its way and nobody knows it yet."""
+        return None if aid in self._queueing else self.ring.last_of(aid, sender)
+
+    async def settled(self, aid: str) -> None:
+        """Return once every queue message whose number a reader may already have seen is in the ring."""
+        waiting = self._queueing.get(aid)
+        if waiting:
+            await asyncio.wait(waiting)
+
+
+def received(message: Delivery, seq: int, *, inbox: str = "", only: str = "") -> Event:
+    """The event of a message in an inbox."""
+    aid = inbox or message.to
+    return Event("inbox", aid, seq, "message.received", dumps(message), frozenset({aid}), only)
+
+
+def row_of(message: Delivery, at: Stamp, *, inbox: str = "") -> Message:
+    """A message as a row of an inbox (its recipient's, or another), without its number."""
+    return Message(
+        aid=inbox or message.to,
+        seq=0,
+        sender=message.sender,
+        sender_device=message.sender_device,
+        message_id=message.message_id,
+        kind=message.kind,
+        devices=message.devices,
+        flags=(ENCRYPTED if message.encrypted else 0)
+        | (0 if message.render else QUIET)
+        | (SYNC if message.own else 0)
+        | (V2 if message.v2 else 0),
+        sent_ms=message.sent_ms,
+        at=at,
+        payload=bytes(message.payload),
+    )
+
+
+def delivery_of(row: Message) -> Delivery:
+    """A row of an inbox as its readers get it."""
+    return Delivery(
+        sender=row.sender,
+        to=row.aid,
+        message_id=row.message_id,
+        payload=msgspec.Raw(row.payload),
+        sent_ms=row.sent_ms,
+        kind=row.kind,
+        payload_type=kind_of(decode(row.payload, Head)),
+        sender_device=row.sender_device,
+        devices=row.devices,
+        encrypted=bool(row.flags & ENCRYPTED),
+        render=not row.flags & QUIET,
+        v2=bool(row.flags & V2),
+        own=bool(row.flags & SYNC),
+        recalled=bool(row.flags & RECALLED),
+    )

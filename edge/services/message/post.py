@@ -1,0 +1,396 @@
+"""`message.send` and `message.recall`: what goes into an inbox, and what is taken back.
+
+Fanout messages are rows of `node.db`; queue messages take a number and live in the ring; volatile ones live in
+memory without a number.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+
+from edge.contract.channel import Instance, Presence
+from edge.contract.errors import InvalidParams, NotPermitted, RateLimited, RecipientsStale, TooLarge, UnknownAid
+from edge.contract.event import Event
+from edge.contract.gap import Gap
+from edge.contract.limit import Limits
+from edge.contract.op import Call, op
+from edge.contract.principal import Principal
+from edge.contract.store import Store, Unit
+from edge.contract.time import SECOND, Clock, Stamp, wall_ms
+from edge.contract.wire import decode, dumps
+from edge.protocol import aid as aids
+from edge.protocol.aun_events import Delivery, Recalled
+from edge.services.message import records as r
+from edge.services.message.memory import NOBODY, Head, Known, Memory, kind_of, received, row_of
+from edge.services.message.ring import Queued, place
+from edge.store import messages
+from edge.store.messages import RECALLED, SYNC, Message
+
+logger = logging.getLogger(__name__)
+
+ONCE = "message.send"
+"""The surface under which queue messages are remembered (fanout messages are remembered by their rows)."""
+RECALL = "message.recalled"
+
+Stored = Callable[[Delivery, int, Principal], None]
+"""Called in the loop when a fanout message is on disk: the message, its number, who sent it."""
+
+
+class Draft(msgspec.Struct, kw_only=True):
+    """A message that passed the checks which need no database. `target` is the one device it is meant for.
+
+    `wrapped` are the (AID, device) pairs that a V2 envelope is encrypted for; None when it is no V2 envelope.
+    """
+
+    who: Principal
+    message: Delivery
+    target: str = ""
+    wrapped: frozenset[tuple[str, str]] | None = None
+
+
+class PostService:
+    """Takes messages in. `known` says which AIDs exist; `issuer` is the part behind their first dot."""
+
+    def __init__(
+        self,
+        node: Store,
+        clock: Clock,
+        presence: Presence,
+        memory: Memory,
+        known: Known,
+        issuer: str,
+        limits: Limits,
+        stored: Stored,
+    ) -> None:
+        self._node, self._clock, self._presence, self._memory = node, clock, presence, memory
+        self._known, self._issuer, self._limits, self._stored = known, issuer, limits, stored
+
+    @op(
+        "message.send",
+        scope="message:write",
+        wire={"aun": ("message.send",)},
+        raises=(InvalidParams, TooLarge, RateLimited, UnknownAid, RecipientsStale, NotPermitted),
+    )
+    async def send(self, call: Call[r.Send]) -> r.Sent:
+        """Put a message into the recipient's inbox; the answer leaves after the commit."""
+        draft = self._draft(call.who, call.params)
+        if call.params.ttl > 0:
+            return await self._send_volatile(draft, min(call.params.ttl, self._limits[r.VOLATILE_TIME]))
+        if self._mode(call.params.delivery_mode, draft.message.to) == "queue":
+            return await self._send_queue(draft)
+        return await self._send_fanout(draft)
+
+    @op(
+        "message.recall",
+        scope="message:write",
+        wire={"aun": ("message.recall",)},
+        raises=(InvalidParams, NotPermitted),
+        writes=True,
+    )
+    def recall(self, call: Call[r.Recall], unit: Unit) -> r.RecallResult:
+        """Replace one's own recent messages by tombstones and tell the recipients."""
+        sender, ids = sender_of(call.who), call.params.message_ids
+        if not ids:
+            raise InvalidParams("message_ids is empty")
+        if len(ids) > self._limits[r.RECALLS]:
+            raise self._limits.refuse(r.RECALLS)
+        gone: dict[str, list[Message]] = {}
+        errors = []
+        for message_id in ids:
+            outcome = self._recall(unit, sender, message_id, gone)
+            if outcome:
+                errors.append(r.RecallFailure(message_id, outcome))
+        for aid, rows in gone.items():
+            self._tell_recalled(unit, aid, sender, rows)
+        return r.RecallResult(True, len(ids), len(ids) - len(errors), errors or None)
+
+    # Drafts.
+
+    def _draft(self, who: Principal, asked: r.Send) -> Draft:
+        to, raw, target = self._local(asked.to), bytes(asked.payload), asked.device_id or asked.to_device_id
+        if not raw.lstrip().startswith(b"{"):
+            raise InvalidParams("payload must be a JSON object")
+        if len(raw) > self._limits[r.PAYLOAD] and len(msgspec.json.format(raw, indent=-1)) > self._limits[r.PAYLOAD]:
+            raise self._limits.refuse(r.PAYLOAD)
+        if len(asked.message_id) > self._limits[r.MESSAGE_ID]:
+            raise self._limits.refuse(r.MESSAGE_ID)
+        head = decode(raw, Head)
+        kind = kind_of(head)
+        v2 = kind == "e2ee.p2p_encrypted" and head.version == "v2"
+        if v2 and len(raw) + raw.count(b'"') + raw.count(b"\\") > self._limits[r.ROW]:
+            raise self._limits.refuse(r.ROW)
+        wrapped = _wrapped(head.recipients) if v2 else None
+        message = Delivery(
+            sender=sender_of(who),
+            to=to,
+            message_id=asked.message_id or f"m-{secrets.token_hex(16)}",
+            payload=asked.payload,
+            sent_ms=wall_ms(self._clock),
+            kind=asked.type,
+            payload_type=kind,
+            sender_device=who.device_id,
+            devices=(target,) if target else _readers(wrapped, to),
+            encrypted=asked.encrypted or kind.startswith("e2ee."),
+            render=asked.need_render,
+            v2=v2,
+        )
+        return Draft(who=who, message=message, target=target, wrapped=wrapped)
+
+    def _local(self, to: str) -> str:
+        aid = aids.normal(to)
+        issuer = aid.partition(".")[2]
+        if issuer != self._issuer:
+            raise UnknownAid(f"{aid} belongs to the issuer {issuer}, which this node cannot reach")
+        return aid
+
+    def _mode(self, given: r.Mode, to: str) -> str:
+        """Explicit param, else what the recipient's connections declared, else fanout (Q-2, C-1, C-2)."""
+        mode = given.get("mode", "fanout") if isinstance(given, dict) else given
+        if mode is None:
+            live = self._presence.instances(to)
+            return live[-1].mode if live else "fanout"
+        if mode not in ("fanout", "queue"):
+            raise InvalidParams("delivery_mode is fanout or queue")
+        return str(mode)
+
+    # Fanout.
+
+    async def _send_fanout(self, draft: Draft) -> r.Sent:
+        message, at = draft.message, self._clock.now()
+        status = "delivered" if self._presence.online(message.to) else "sent"
+        newest = self._memory.newest(message.to, message.sender)
+
+        def work(unit: Unit) -> r.Sent:
+            if (again := _again(unit, message)) is not None:
+                return again
+            self._accept(unit, draft)
+            self._room(unit, message)
+            stored = messages.last_of(unit, message.to, message.sender)
+            seq = messages.add(unit, row_of(message, at))
+            unit.emit(received(_linked(message, seq, newest, stored), seq))
+            unit.after(lambda: self._stored(message, seq, draft.who))
+            _copy_to_own_devices(unit, draft, at)
+            return _sent(message, seq, status)
+
+        return await self._node.commit(work)
+
+    def _accept(self, unit: Unit, draft: Draft) -> None:
+        """Is there such a recipient, and can all its devices read a V2 envelope (M-5, M-22)?"""
+        to = draft.message.to
+        if not self._known(unit, to):
+            raise UnknownAid(f"aid not registered: {to}")
+        if draft.wrapped is None:
+            return
+        mine = {device for aid, device in draft.wrapped if aid == to}
+        needed = {draft.target} if draft.target else {spk.device for spk in messages.spks(unit, to)}
+        if not mine or ("" not in mine and needed - mine):
+            raise RecipientsStale(f"the envelope misses a current device of {to}")
+
+    def _room(self, unit: Unit, message: Delivery) -> None:
+        rows, octets = messages.usage(unit, message.to)
+        if rows >= self._limits[r.INBOX_ROWS]:
+            raise self._limits.refuse(r.INBOX_ROWS, message.to)
+        if octets + len(message.payload) > self._limits[r.INBOX_OCTETS]:
+            raise self._limits.refuse(r.INBOX_OCTETS, message.to)
+
+    # Queue.
+
+    async def _send_queue(self, draft: Draft) -> r.Sent:
+        message = msgspec.structs.replace(draft.message, mode="queue")
+        self._memory.admit(len(message.payload))
+        live = [i for i in self._presence.instances(message.to) if i.long and _may_see(message, i.device_id)]
+        chosen = self._memory.routes.choose(live, message.sender, self._memory.now_us)
+        newest = self._memory.newest(message.to, message.sender)
+        until_us = self._limits[r.RING_TIME] * SECOND
+
+        def work(unit: Unit) -> r.Sent:
+            if (again := _again(unit, message)) is not None:
+                return again
+            self._accept(unit, draft)
+            stored = messages.last_of(unit, message.to, message.sender)
+            seq = unit.log(messages.INBOX).number(message.to)
+            linked = _linked(message, seq, newest, stored)
+            unit.emit(received(linked, seq, only=chosen.channel if chosen else NOBODY))
+            unit.after(lambda: self._enqueue(linked, seq, chosen))
+            sent = _sent(message, seq, "delivered" if chosen else "sent")
+            unit.keep(
+                ONCE, message.sender, message.message_id, message.to.encode(), dumps(sent), unit.wall_us + until_us
+            )
+            return sent
+
+        with self._memory.queueing(message.to):
+            return await self._node.commit(work)
+
+    def _enqueue(self, message: Delivery, seq: int, chosen: Instance | None) -> None:
+        at = self._clock.now()
+        gone = self._memory.ring.put(message.to, seq, message, place(chosen) if chosen else None, at.mono_us)
+        self._declare(message.to, gone, at)
+
+    def _declare(self, aid: str, gone: Sequence[Queued], at: Stamp) -> None:
+        """What the ring had no room for and nobody has acknowledged is a loss (P2)."""
+        lost = [row.seq for row in gone if not row.acked]
+        if lost:
+            gap = Gap(messages.INBOX, aid, min(lost), max(lost), len(lost), "ring_full", "message", at)
+            self._node.write(lambda unit: unit.lose(gap), _log_failure)
+
+    # Volatile.
+
+    async def _send_volatile(self, draft: Draft, ttl_s: int) -> r.Sent:
+        message, volatile, now_us = draft.message, self._memory.volatile, self._memory.now_us
+        if (before := volatile.sent(message.sender, message.message_id)) is not None:
+            return _held(before, "duplicate")
+        self._memory.admit(len(message.payload))
+        await self._node.read(lambda unit: self._accept(unit, draft))
+        if (before := volatile.sent(message.sender, message.message_id)) is not None:
+            return _held(before, "duplicate")
+        kept = msgspec.structs.replace(message, cursor=volatile.cursor(), expires_ms=message.sent_ms + ttl_s * 1000)
+        gone = volatile.put(kept, now_us + ttl_s * SECOND, now_us)
+        if gone:
+            at = self._clock.now()
+            gap = Gap("volatile", message.to, 0, 0, len(gone), "no_room", "message", at)
+            self._node.write(lambda unit: unit.lose(gap), _log_failure)
+        self._memory.push(kept, 0)
+        return _held(kept, "accepted")
+
+    # Recall.
+
+    def _recall(self, unit: Unit, sender: str, message_id: str, gone: dict[str, list[Message]]) -> str:
+        """Bury one message; "" or why not."""
+        rows = [row for row in messages.find(unit, sender, message_id) if row.kind != RECALL or row.flags & RECALLED]
+        if not rows:
+            return "not_sender" if messages.used(unit, message_id) else "not_found"
+        if all(row.flags & RECALLED for row in rows):
+            return "already_recalled"
+        if any(self._age_us(unit, row) > self._limits[r.RECALL_TIME] * SECOND for row in rows):
+            return "expired"
+        for row in rows:
+            messages.bury(unit, row, RECALL, dumps({"type": RECALL, "message_ids": [message_id]}))
+            gone.setdefault(row.aid, []).append(row)
+        return ""
+
+    @staticmethod
+    def _age_us(unit: Unit, row: Message) -> int:
+        if row.at.boot == unit.at.boot:
+            return unit.at.mono_us - row.at.mono_us
+        return unit.wall_us - row.sent_ms * 1000
+
+    def _tell_recalled(self, unit: Unit, aid: str, sender: str, rows: Sequence[Message]) -> None:
+        """Push the recall. A reader that has already passed the message finds a notice behind its cursor."""
+        ids = tuple(row.message_id for row in rows)
+        notice, seq, now_ms = (
+            f"recall-{secrets.token_hex(12)}",
+            rows[0].seq if len(rows) == 1 else 0,
+            unit.wall_us // 1000,
+        )
+        if any(messages.acked_by_anybody(unit, aid, sender, row.seq) for row in rows):
+            seq = messages.add(
+                unit,
+                Message(
+                    aid=aid,
+                    seq=0,
+                    sender=sender,
+                    message_id=notice,
+                    kind=RECALL,
+                    flags=RECALLED | (SYNC if aid == sender else 0),
+                    sent_ms=now_ms,
+                    at=unit.at,
+                    payload=dumps({"type": RECALL, "message_ids": ids}),
+                ),
+            )
+        body = Recalled(sender=sender, to=aid, message_ids=ids, sent_ms=now_ms, tombstone=notice, seq=seq)
+        unit.emit(Event("inbox", aid, max(seq, rows[-1].seq), RECALL, dumps(body), frozenset({aid})))
+
+
+def sender_of(who: Principal) -> str:
+    """The AID a caller speaks for. Raises `NotPermitted` without one."""
+    if not who.aid:
+        raise NotPermitted("message.* needs an AID")
+    return who.aid
+
+
+def _again(unit: Unit, message: Delivery) -> r.Sent | None:
+    """The first answer to this sender's message id, if there was one (M-1)."""
+    for row in messages.find(unit, message.sender, message.message_id):
+        if not row.flags & SYNC:
+            _same_recipient(row.aid, message.to)
+            first = msgspec.structs.replace(message, sent_ms=row.sent_ms)
+            return _sent(first, row.seq, "duplicate")
+    kept = unit.once(ONCE, message.sender, message.message_id)
+    if kept is None:
+        return None
+    _same_recipient(kept[0].decode(), message.to)
+    return msgspec.structs.replace(decode(kept[1], r.Sent), status="duplicate")
+
+
+def _same_recipient(first: str, now: str) -> None:
+    """One id to two recipients would be a message lost in silence."""
+    if first != now:
+        raise InvalidParams(f"message_id was already used for a message to {first}: give every message its own")
+
+
+def _linked(message: Delivery, seq: int, newest: int | None, stored: int) -> Delivery:
+    """A message with the number of the one before it. Too high a number costs its reader a pull, nothing else."""
+    return msgspec.structs.replace(message, prev=seq - 1 if newest is None else max(newest, stored))
+
+
+def _copy_to_own_devices(unit: Unit, draft: Draft, at: Stamp) -> None:
+    """The self-sync wraps of a V2 envelope reach the sender's other devices through the sender's inbox (§5.2)."""
+    message = draft.message
+    if not draft.wrapped or message.sender == message.to:
+        return
+    own = tuple(sorted({d for aid, d in draft.wrapped if aid == message.sender} - {"", message.sender_device}))
+    if own:
+        copy = msgspec.structs.replace(message, devices=own, own=True)
+        prev = messages.last_of(unit, message.sender, message.sender)
+        seq = messages.add(unit, row_of(copy, at, inbox=message.sender))
+        unit.emit(received(msgspec.structs.replace(copy, prev=prev), seq, inbox=message.sender))
+
+
+def _wrapped(recipients: Any) -> frozenset[tuple[str, str]] | None:
+    """Whom an envelope is encrypted for: rows `[aid, device_id, role, …]` (§5.2); None when they cannot be read."""
+    if not isinstance(recipients, list):
+        return None
+    rows = [row for row in recipients if isinstance(row, list) and len(row) >= 2]
+    return frozenset((row[0], row[1]) for row in rows if isinstance(row[0], str) and isinstance(row[1], str))
+
+
+def _readers(wrapped: frozenset[tuple[str, str]] | None, to: str) -> tuple[str, ...]:
+    """The devices that can read an envelope; empty when all can, or when nobody knows."""
+    mine = {device for aid, device in wrapped or () if aid == to}
+    return () if "" in mine else tuple(sorted(mine))
+
+
+def _may_see(message: Delivery, device: str) -> bool:
+    return not message.devices or device in message.devices
+
+
+def _sent(message: Delivery, seq: int, status: str) -> r.Sent:
+    return r.Sent(
+        message_id=message.message_id,
+        seq=seq,
+        timestamp=message.sent_ms,
+        status=status,
+        delivery_mode=message.mode,
+    )
+
+
+def _held(message: Delivery, status: str) -> r.Sent:
+    return r.Sent(
+        message_id=message.message_id,
+        timestamp=message.sent_ms,
+        status=status,
+        storage="volatile",
+        volatile_cursor=message.cursor,
+        created_at=message.sent_ms,
+        expires_at=message.expires_ms,
+    )
+
+
+def _log_failure(result: object) -> None:
+    if isinstance(result, BaseException):
+        logger.warning("a gap could not be written: %s", result)
