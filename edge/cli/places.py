@@ -24,8 +24,11 @@ def ready(state_dir: Path) -> dict[str, Any]:
     """What the node wrote when it was ready. Raises `NotRunning`."""
     path = state_dir / "run" / "ready.json"
     try:
-        return dict(loads(path.read_bytes()))
+        found = loads(path.read_bytes())
     except PermissionError:
         raise Failure(f"{path} may not be read", next_step="run this as the user of the node", code=4) from None
-    except (OSError, EdgeError, ValueError):
+    except (OSError, EdgeError):
         raise NotRunning(state_dir) from None
+    if not isinstance(found, dict):
+        raise NotRunning(state_dir)
+    return found

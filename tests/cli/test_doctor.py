@@ -1,0 +1,45 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from edge.cli.main import main
+
+
+def test_without_a_directory_the_first_cause_is_told_and_the_rest_is_skipped(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "none"
+    assert main(["doctor", "--state-dir", str(path)]) == 1
+    first, step, _, *checks = capsys.readouterr().out.splitlines()
+    assert first == f"directory: {path} does not exist"
+    assert step == f"  next: aun-edge run --state-dir {path}"
+    assert [line.split()[:2] for line in checks] == [
+        ["ok", "machine"],
+        ["ok", "configuration"],
+        ["failed", "directory"],
+        ["skipped", "room"],
+        ["skipped", "running"],
+        ["skipped", "store"],
+        ["skipped", "listeners"],
+        ["skipped", "http"],
+    ]
+
+
+def test_a_directory_open_to_others_is_a_finding(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    tmp_path.chmod(0o755)
+    assert main(["doctor", "--json", "--state-dir", str(tmp_path)]) == 1
+    found = {one["check"]: one for one in json.loads(capsys.readouterr().out)}
+    assert found["directory"]["next"] == f"chmod 700 {tmp_path}"
+
+
+def test_a_wrong_setting_comes_before_what_it_causes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    tmp_path.chmod(0o700)
+    (tmp_path / "config.d").mkdir()
+    (tmp_path / "config.d" / "x.toml").write_text("[log]\nlevel = 'loud'\n")
+    assert main(["doctor", "--state-dir", str(tmp_path)]) == 1
+    said = capsys.readouterr().out
+    assert said.startswith(f"configuration: {tmp_path}/config.d/x.toml:2: log.level: 'loud' is refused")
+    assert "failed   running" in said

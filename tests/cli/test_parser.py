@@ -1,0 +1,49 @@
+from __future__ import annotations
+
+import argparse
+import importlib
+
+import pytest
+
+from edge.cli.parser import build, verbs_of
+
+VERBS = verbs_of(build())
+READ = {"status", "doctor", "methods", "device list", "device show", "agent list", "skill list", "cap list"} | {
+    "config get",
+    "config list",
+    "config validate",
+}
+
+
+def test_every_verb_of_the_design_is_there() -> None:
+    wanted = READ | {"run", "init", "device add", "device forget", "agent add", "agent revoke", "skill call"}
+    wanted |= {"cap grant", "cap revoke", "config set", "mqtt pub", "mqtt sub"}
+    assert wanted <= {words for words, _ in VERBS}
+
+
+@pytest.mark.parametrize(("words", "verb"), VERBS, ids=[words for words, _ in VERBS])
+def test_a_verb_names_a_function_and_says_what_it_does(words: str, verb: argparse.ArgumentParser) -> None:
+    module, _, function = verb.get_default("does").partition(":")
+    assert callable(getattr(importlib.import_module(f"edge.cli.{module}"), function))
+    assert (verb.description or "").endswith(".")
+    options = {name for action in verb._actions for name in action.option_strings}
+    assert "--state-dir" in options
+    assert words not in READ or "--json" in options
+
+
+def test_the_state_directory_may_stand_before_or_after_the_verb() -> None:
+    for line in (["--state-dir", "/x", "device", "list"], ["device", "list", "--state-dir", "/x"]):
+        assert str(build().parse_args(line).state_dir) == "/x"
+
+
+def test_settings_are_repeatable() -> None:
+    options = build().parse_args(["run", "--set", "a.b=1", "--set", "c.d=2"])
+    assert options.set == ["a.b=1", "c.d=2"]
+
+
+@pytest.mark.parametrize("line", [[], ["walk"], ["device"], ["device", "add"], ["status", "--loud"]])
+def test_what_is_no_command_ends_with_usage(line: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        build().parse_args(line)
+    assert ended.value.code == 2
+    assert "usage: aun-edge" in capsys.readouterr().err
