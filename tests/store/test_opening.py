@@ -26,9 +26,12 @@ async def fill(folder: Path, rows: int = 400) -> None:
         await db.commit(lambda u: u.append("inbox", "a", [b"x" * 500] * rows))
 
 
-def damage(file: Path, first: int, last: int) -> None:
+def damage(file: Path) -> None:
+    """Overwrite the pages that hold most of the rows."""
     content = bytearray(file.read_bytes())
-    content[first:last] = b"\xaa" * (last - first)
+    first, last = content.index(b"x" * 400) // 4096 + 1, content.rindex(b"x" * 400) // 4096 - 1
+    assert last - first > 20
+    content[first * 4096 : last * 4096] = b"\xaa" * ((last - first) * 4096)
     file.write_bytes(content)
 
 
@@ -49,7 +52,7 @@ async def test_damage_inside_is_found_after_an_unclean_stop(tmp_path: Path) -> N
     await fill(tmp_path)
     async with database(tmp_path, marks=Marks.load(tmp_path / "incarnation")):
         left = shutil.copytree(tmp_path, tmp_path / "left", ignore=shutil.ignore_patterns("left", "*-shm"))
-    damage(left / "node.db", 100_000, 120_000)
+    damage(left / "node.db")
     async with database(left, marks=Marks.load(left / "incarnation")) as db:
         assert db.damage
         assert db.incarnation == 1
@@ -59,7 +62,7 @@ async def test_damage_inside_is_found_after_an_unclean_stop(tmp_path: Path) -> N
 
 async def test_damage_met_while_running_makes_it_read_only_and_the_next_start_looks_thoroughly(tmp_path: Path) -> None:
     await fill(tmp_path)
-    damage(tmp_path / "node.db", 40_000, 200_000)
+    damage(tmp_path / "node.db")
     async with database(tmp_path, marks=Marks.load(tmp_path / "incarnation")) as db:
         assert not db.damage
         with pytest.raises((sqlite3.DatabaseError, StorageFull)):
@@ -72,7 +75,7 @@ async def test_damage_met_while_running_makes_it_read_only_and_the_next_start_lo
 
 async def test_damage_met_by_a_read_stops_the_writes_too(tmp_path: Path) -> None:
     await fill(tmp_path)
-    damage(tmp_path / "node.db", 40_000, 200_000)
+    damage(tmp_path / "node.db")
     async with database(tmp_path, marks=Marks.load(tmp_path / "incarnation")) as db:
         with pytest.raises(sqlite3.DatabaseError):
             await db.read(lambda u: u.run("SELECT count(*) FROM log_row WHERE body > x'00'"))
