@@ -1,11 +1,12 @@
-"""What the node takes before it does anything: import time, cold start, memory, installed size (budgets of the design).
+"""What the node takes before it does anything: import time, cold start, memory, installed size.
 
-Memory is read `AUN_EDGE_BENCH_SECONDS` (60) after the ready line, beside a process that only imports the same libraries.
+Memory is read `AUN_EDGE_BENCH_SECONDS` (60) after the ready line, beside a process that imports the same libraries.
 """
 
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -99,8 +100,12 @@ def _size(scratch: Path) -> list[Row]:
     """A virtual environment without extras, and what of it is not Python's own installer."""
     venv = scratch / "venv"
     subprocess.run([sys.executable, "-m", "venv", str(venv)], check=True)
-    install = [venv / "bin" / "python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check", str(ROOT)]
-    subprocess.run([str(word) for word in install], check=True, stderr=subprocess.DEVNULL)
+    source = scratch / "source"
+    shutil.copytree(ROOT / "edge", source / "edge", ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("pyproject.toml", "README.md"):
+        shutil.copy(ROOT / name, source)
+    install = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", str(source)]
+    subprocess.run([str(venv / "bin" / "python"), *install], check=True, stderr=subprocess.DEVNULL)
     whole = _octets(venv)
     tools = sum(
         _octets(path) for path in venv.glob("lib/*/site-packages/*") if path.name.startswith(("pip", "setuptools"))
