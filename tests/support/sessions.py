@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 from starlette.routing import BaseRoute
 from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import ConnectionClosed
 
 from edge.contract.errors import InvalidParams, NotAuthenticated, ProtocolVersion, RateLimited, TokenExpired
 from edge.contract.event import Event
@@ -284,8 +285,11 @@ class Caller:
 
     async def closed(self) -> int:
         """Read until the end; the close code."""
-        async for text in self.socket:
-            self.events.append(loads(text))
+        try:
+            while True:
+                self.events.append(await self.frame())
+        except ConnectionClosed:
+            pass
         return int(self.socket.close_code or 0)
 
 

@@ -303,8 +303,8 @@ if HttpToolsProtocol is not None:
         def data_received(self, data: bytes) -> None:
             self._told = False
             super().data_received(data)
-            if self.transport.is_closing():
-                return
+            if self._joined is None or self.transport.is_closing():
+                return  # it is a WebSocket now, or over
             self._silent = 0 if self._told else self._silent + len(data)
             if self._head + self._silent > self.config.terms.limits[HEAD]:
                 self._refuse_head()
