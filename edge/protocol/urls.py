@@ -31,9 +31,8 @@ def public_url(base: str, address: str, names: Names) -> str:
 
     `base` is the URL under which the request came in ("" when there was none), `address` the caller's IP.
     """
-    chosen = _configured(address, names)
-    if chosen:
-        return chosen
+    if chosen := _configured(address, names):
+        return chosen[0]
     host = (urlsplit(base).hostname or "").lower()
     local = not address or is_loopback(address)
     if host and (local or not is_loopback(host)) and is_ours(host, names):
@@ -45,14 +44,14 @@ def public_url(base: str, address: str, names: Names) -> str:
 
 
 def gateway_url(base: str, address: str, names: Names) -> str:
-    """The WebSocket URL that discovery answers. Clients keep it for ever: a stable name, never an AID's host."""
-    url = urlsplit(public_url(base, address, names))
-    host = (url.hostname or "").lower()
-    port = f":{url.port}" if url.port else ""
-    if host.endswith(f".{names.issuer}"):
-        host = f"gateway.{names.issuer}"
-    scheme = "wss" if url.scheme == "https" else "ws"
-    return f"{scheme}://{_bracketed(host)}{port}{url.path.rstrip('/')}/aun"
+    """The WebSocket URL of the node for a caller. Clients keep it for ever: a stable name, never an AID's host."""
+    return _gateway(public_url(base, address, names), names)
+
+
+def gateway_urls(base: str, address: str, names: Names) -> list[str]:
+    """What discovery answers: every configured URL for this caller, best first, else the one there is."""
+    chosen = _configured(address, names) or [public_url(base, address, names)]
+    return list(dict.fromkeys(_gateway(one, names) for one in chosen))
 
 
 def aid_url(aid: str, path: str, base: str, address: str, names: Names) -> str:
@@ -79,14 +78,25 @@ def is_loopback(host: str) -> bool:
     return (mapped or found).is_loopback
 
 
-def _configured(address: str, names: Names) -> str:
+def _gateway(base: str, names: Names) -> str:
+    url = urlsplit(base)
+    host = (url.hostname or "").lower()
+    if host.endswith(f".{names.issuer}"):
+        host = f"gateway.{names.issuer}"
+    port = f":{url.port}" if url.port else ""
+    scheme = "wss" if url.scheme == "https" else "ws"
+    return f"{scheme}://{_bracketed(host)}{port}{url.path.rstrip('/')}/aun"
+
+
+def _configured(address: str, names: Names) -> list[str]:
+    found = []
     for entry in names.public:
         subnet, equals, url = entry.partition("=")
         if not equals or "://" in subnet:
-            return entry.rstrip("/")
-        if _within(address, subnet.strip()):
-            return url.strip().rstrip("/")
-    return ""
+            found.append(entry.rstrip("/"))
+        elif _within(address, subnet.strip()):
+            found.append(url.strip().rstrip("/"))
+    return found
 
 
 def _within(address: str, subnet: str) -> bool:
