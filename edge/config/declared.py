@@ -105,7 +105,10 @@ class LogSettings(Section, frozen=True, kw_only=True):
     target: Annotated[Literal["stderr", "journald", "file"], say("Where the log goes.", "file")] = "stderr"
     file: Annotated[
         str,
-        say("Log file of target `file`; empty: `log/aun-edge.log` in the state directory.", "/var/log/aun-edge.log"),
+        say(
+            "Log file of target `file`, seen from the state directory; empty: `run/aun-edge.log`.",
+            "/var/log/aun-edge.log",
+        ),
     ] = ""
     file_kib: Annotated[int, say("KiB at which the log file is turned over.", 1024, ge=16, le=1_048_576)] = 4096
     file_count: Annotated[int, say("How many older log files are kept.", 2, ge=0, le=100)] = 3
