@@ -52,11 +52,15 @@ log = logging.getLogger(__name__)
 MOVES = (TaskNotFound, TaskAccessDenied, TaskStateInvalid, TaskCanceled, TaskRejected, TaskFailed)
 MAKES = (InvalidParams, NotPermitted, UnknownAid, TooLarge, RateLimited)
 
+DAY = 86_400 * SECOND
 WAIT_US = 12 * SECOND
 """How long `task.cancel` waits for a device to confirm that it stopped: longer than `Patience.stop`."""
 LONGEST_WAIT_MS = 60_000
+DEVICE_PATIENCE = Patience()
+AGENT_PATIENCE = Patience(work=7 * DAY, input=7 * DAY, verdict=7 * DAY)
+"""Agents may take days over what they promise each other; devices have the hour of `Patience`."""
 HOUSEKEEPING_US = 3600 * SECOND
-KEEP_US = table.KEEP_DAYS * 86_400 * SECOND
+KEEP_US = table.KEEP_DAYS * DAY
 BATCH = 200
 
 
@@ -74,12 +78,13 @@ class TaskService:
         issuer: str,
         known: Known,
         limits: Limits | None = None,
-        patience: Patience | None = None,
+        patience: Patience = DEVICE_PATIENCE,
+        agent_patience: Patience = AGENT_PATIENCE,
         default_skill: str = "",
     ) -> None:
         self._core = Core(node, clock, gate, grants, fanout, issuer=issuer, known=known, limits=limits or Limits())
         self._plan = Planner(self._core, default_skill)
-        self._patience = patience or Patience()
+        self._patience, self._agent_patience = patience, agent_patience
         self._ends: list[Callable[[], None]] = []
 
     # Life.
@@ -415,7 +420,7 @@ class TaskService:
             verdict=verdict,
             by_node=plan.by_node,
             aim=plan.aim,
-            patience=self._patience,
+            patience=self._patience if plan.by_node else self._agent_patience,
             limit=core.limits[bounds.ARTIFACTS],
             messages=(plan.message,),
         )

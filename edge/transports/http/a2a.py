@@ -152,7 +152,7 @@ class A2A:
         key = asked.id or jsonrpc.NULL
         try:
             to = self._addressed(request)
-            read = a2a.read(asked, to, hashlib.blake2b(body, digest_size=32, key=to.encode()[:64]).hexdigest())
+            read = a2a.read(asked, to, hashlib.blake2b(f"{to}\0".encode() + body, digest_size=32).hexdigest())
             found = await self._perform(read, who, door_of(request))
         except DOORS:
             raise
