@@ -51,7 +51,7 @@ class KeyService:
             raise InvalidParams("spk_id is not the fingerprint of spk_pk")
         if len(_decoded(asked.spk_signature)) != 64:
             raise InvalidParams("spk_signature must be 64 bytes r||s")
-        self._room(call.who.device_id, {spk.device for spk in messages.spks(unit, aid)})
+        self._fit_device(call.who.device_id, {spk.device for spk in messages.spks(unit, aid)})
         spk = Spk(call.who.device_id, asked.spk_id, asked.spk_pk, asked.spk_signature, asked.spk_timestamp)
         messages.put_spk(unit, aid, spk, unit.wall_us // 1000)
         return r.Stored()
@@ -96,7 +96,7 @@ class KeyService:
             raise NotPermitted("device_id is not the connection's")
         body = dumps(asked)
         self._fits(body.decode())
-        self._room(device, {name for name, _, _ in messages.prekeys(unit, aid)})
+        self._fit_device(device, {name for name, _, _ in messages.prekeys(unit, aid)})
         messages.put_prekey(unit, aid, device, body, unit.wall_us // 1000)
         return r.Stored()
 
@@ -121,7 +121,7 @@ class KeyService:
         if sum(map(len, texts)) > self._limits[r.KEY_OCTETS]:
             raise self._limits.refuse(r.KEY_OCTETS)
 
-    def _room(self, device: str, devices: set[str]) -> None:
+    def _fit_device(self, device: str, devices: set[str]) -> None:
         if device not in devices and len(devices) >= self._limits[r.DEVICES]:
             raise self._limits.refuse(r.DEVICES)
 

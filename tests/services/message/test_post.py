@@ -1,0 +1,405 @@
+"""message.send and message.recall: rules M-1 to M-5, M-14, M-21 to M-24 of the service spec."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from edge.contract.errors import (
+    InvalidParams,
+    NotAuthenticated,
+    RateLimited,
+    RecipientsStale,
+    TooLarge,
+    UnknownAid,
+)
+from edge.contract.principal import GUEST
+from edge.contract.time import SECOND
+from edge.contract.wire import dumps
+from tests.services.message.envelopes import envelope, publish_key
+from tests.support.messaging import ALICE, BOB, CAROL, HI, PEER, Client, post_office
+
+OFFER = {
+    "type": "peer.offer",
+    "session_id": "upgrade-550e8400",
+    "from_mode": "gateway",
+    "preferred_mode": "peer",
+    "endpoints": [{"url": "wss://alice.company.com:9900/acp", "priority": 1}],
+    "expires_in": 30,
+}
+
+
+async def texts(client: Client, **more: Any) -> list[str]:
+    page = await client.call("message.pull", **more)
+    return [row["payload"]["text"] for row in page["messages"]]
+
+
+@pytest.mark.seed("S0-020", "S0-030", "S0-031")
+async def test_m1_a_repeated_message_id_of_one_sender_is_one_message(tmp_path: Path) -> None:
+    async with post_office(tmp_path) as post:
+        alice, carol, bob = post.offline(ALICE), post.offline(CAROL), post.offline(BOB)
+        first = await alice.send(BOB, message_id="m-1")
+        again = await alice.send(BOB, {"type": "text", "text": "other"}, message_id="m-1")
+        other = await carol.send(BOB, {"type": "text", "text": "carol"}, message_id="m-1")
+        assert again == {**first, "status": "duplicate"}
+        assert other["status"] == "sent"
+        assert other["seq"] == first["seq"] + 1
+        assert await texts(bob) == ["hi", "carol"]
+
+
+async def test_m1_two_sends_with_one_id_at_the_same_moment_are_one_message(tmp_path: Path) -> None:
+    async with post_office(tmp_path) as post:
+        alice = post.offline(ALICE)
+        sent = await asyncio.gather(*(alice.send(BOB, message_id="m-1") for _ in range(8)))
+        assert sorted(answer["status"] for answer in sent) == ["duplicate"] * 7 + ["sent"]
+        assert {answer["seq"] for answer in sent} == {1}
+
+
+async def test_one_message_id_for_two_recipients_is_refused_not_lost(tmp_path: Path) -> None:
+    async with post_office(tmp_path) as post:
+        alice = post.offline(ALICE)
+        await alice.send(BOB, message_id="m-1")
+        with pytest.raises(InvalidParams, match="already used"):
+            await alice.send(CAROL, message_id="m-1")
+        await alice.send(BOB, message_id="q-1", delivery_mode="queue")
+        with pytest.raises(InvalidParams, match="already used"):
+            await alice.send(CAROL, message_id="q-1", delivery_mode="queue")
+
+
+@pytest.mark.seed("S0-027")
+async def test_m2_numbers_are_per_recipient_and_shared_by_all_kinds_and_senders(tmp_path: Path) -> None:
+    async with post_office(tmp_path) as post:
+        alice, carol = post.offline(ALICE), post.offline(CAROL)
+        seqs = [
+            (await alice.send(BOB))["seq"],
+            (await alice.send(BOB, delivery_mode="queue"))["seq"],
+            (await carol.send(BOB))["seq"],
+            (await carol.send(ALICE))["seq"],
+            (await carol.send(BOB, delivery_mode={"mode": "queue"}))["seq"],
+        ]
+        assert seqs == [1, 2, 3, 1, 4]
+
+
+@pytest.mark.seed("S0-030")
+async def test_m3_the_nodes_time_counts_not_the_clients(tmp_path: Path) -> None:
+    async with post_office(tmp_path) as post:
+        alice, bob = post.offline(ALICE), await post.connect(BOB)
+        for wild in (0, -5, 9_007_199_254_740_991, "yesterday"):
+            sent = await alice.send(BOB, timestamp=wild)
+            assert sent["timestamp"] == post.clock.wall(post.clock.now())[0] // 1000
+        assert len({row["timestamp"] for row in (await bob.call("message.pull"))["messages"]}) == 1
+        assert {event["timestamp"] for event in await bob.events()} == {sent["timestamp"]}
+
+
+@pytest.mark.seed("S0-029", "S0-032")
+@pytest.mark.parametrize("payload", ['"text"', "[1]", "null", "7", "true"])
+async def test_m4_a_payload_is_a_json_object(tmp_path: Path, payload: str) -> None:
+    async with post_office(tmp_path) as post:
+        with pytest.raises(InvalidParams):
+            await post.offline().raw("message.send", b'{"to":"%b","payload":%b}' % (BOB.encode(), payload.encode()))
+
+
+@pytest.mark.seed("S0-029")
+@pytest.mark.parametrize("params", [{"payload": HI}, {"to": BOB}, {}, {"to": 7, "payload": HI}])
+async def test_m4_to_and_payload_are_needed(tmp_path: Path, params: dict[str, Any]) -> None:
+    async with post_office(tmp_path) as post:
+        with pytest.raises(InvalidParams):
+            await post.offline().raw("message.send", dumps(params))
+
+
+@pytest.mark.seed("S0-032")
+async def test_m4_a_payload_may_be_as_large_as_the_limit_and_no_larger(tmp_path: Path) -> None:
+    async with post_office(tmp_path) as post:
+        alice = post.offline()
+        empty = len(dumps({"t": ""}))
+        await alice.send(BOB, {"t": "é" * ((1_048_576 - empty) // 2)})
+        with pytest.raises(TooLarge):
+            await alice.send(BOB, {"t": "é" * ((1_048_576 - empty) // 2 + 1)})
+
+
+async def test_m4_white_space_does_not_count_against_the_payload_limit(tmp_path: Path) -> None:
+    async with post_office(tmp_path, limits={"message.payload_octets": 20}) as post:
+        loose = b'{ "a" : 1 ,   "b" :      2 , "c":  3  }'
+        await post.offline().raw("message.send", b'{"to":"%b","payload":%b}' % (BOB.encode(), loose))
+        [row] = (await post.offline(BOB).call("message.pull"))["messages"]
+        assert row["payload"] == {"a": 1, "b": 2, "c": 3}
+
+
+async def test_an_encrypted_payload_that_no_reader_could_receive_is_refused(tmp_path: Path) -> None:
+    async with post_office(tmp_path, limits={"message.row_octets": 2_000}) as post:
+        alice = post.offline()
+        await alice.send(BOB, envelope(ALICE, BOB, [(BOB, "")]) | {"ciphertext": "x" * 1_000})
+        with pytest.raises(TooLarge):
+            await alice.send(BOB, envelope(ALICE, BOB, [(BOB, "")]) | {"ciphertext": '"' * 1_000})
+
+
+async def test_a_message_id_has_at_most_128_characters(tmp_path: Path) -> None:
+    async with post_office(tmp_path) as post:
+        await post.offline().send(BOB, message_id="m" * 128)
+        with pytest.raises(InvalidParams):
+            await post.offline().send(BOB, message_id="m" * 129)
+
+
+@pytest.mark.seed("S0-031")
+async def test_m5_unknown_recipients_are_refused_and_offline_ones_are_not(tmp_path: Path) -> None:
+    async with post_office(tmp_path) as post:
+        alice = post.offline()
+        assert (await alice.send(BOB))["status"] == "sent"
+        await post.connect(BOB)
+        assert (await alice.send(BOB))["status"] == "delivered"
+        with pytest.raises(UnknownAid):
+            await alice.send("nobody.edge.test")
+        with pytest.raises(UnknownAid, match=r"elsewhere\.example"):
+            await alice.send("bobb.elsewhere.example")
+        with pytest.raises(InvalidParams):
+            await alice.send("not an aid")
+        assert (await post.offline(BOB).call("message.pull"))["count"] == 2
+
+
+async def test_an_aid_is_one_aid_in_any_case(tmp_path: Path) -> None:
+    async with post_office(tmp_path) as post:
+        await post.offline().send(BOB.upper())
+        assert await texts(post.offline(BOB)) == ["hi"]
+
+
+async def test_a_guest_sends_nothing(tmp_path: Path) -> None:
+    async with post_office(tmp_path) as post:
+        guest = post.offline()
+        guest.who = GUEST
+        with pytest.raises(NotAuthenticated):
+            await guest.send(BOB)
+
+
+@pytest.mark.seed("S0-022", "S0-035")
+async def test_the_delivery_mode_is_the_params_then_the_recipients_then_fanout(tmp_path: Path) -> None:
+    async with post_office(tmp_path) as post:
+        alice = post.offline()
+        assert (await alice.send(BOB))["delivery_mode"] == "fanout"
+        await post.connect(BOB, "b1", mode="queue")
+        assert (await alice.send(BOB))["delivery_mode"] == "queue"
+        assert (await alice.send(BOB, delivery_mode={"mode": "fanout"}))["delivery_mode"] == "fanout"
+        assert (await alice.send(BOB, delivery_mode="fanout"))["delivery_mode"] == "fanout"
+        assert (await alice.send(CAROL, delivery_mode={"mode": "queue"}))["delivery_mode"] == "queue"
+        for wrong in ("broadcast", {"mode": 7}):
+            with pytest.raises(InvalidParams):
+                await alice.send(BOB, delivery_mode=wrong)
+
+
+@pytest.mark.seed("S0-033")
+async def test_the_type_of_the_envelope_is_not_the_type_of_the_payload(tmp_path: Path) -> None:
+    async with post_office(tmp_path) as post:
+        await post.offline().send(BOB, {"type": "quote"})
+        await post.offline().send(BOB, {"type": "quote"}, type="e2ee.encrypted", encrypted=True)
+        plain, sealed = (await post.offline(BOB).call("message.pull"))["messages"]
+        assert "type" not in plain
+        assert plain["encrypted"] is False
+        assert (sealed["type"], sealed["payload"]["type"], sealed["encrypted"]) == ("e2ee.encrypted", "quote", True)
+
+
+async def test_a_message_for_one_device_is_seen_by_that_device_only(tmp_path: Path) -> None:
+    async with post_office(tmp_path) as post:
+        one, two = await post.connect(BOB, "b1"), await post.connect(BOB, "b2")
+        await post.offline().send(BOB, device_id="b2")
+        await post.offline().send(BOB, {"type": "text", "text": "old name"}, to_device_id="b1")
+        assert await texts(one) == ["old name"]
+        assert await texts(two) == ["hi"]
+        assert [e["payload"]["text"] for e in await one.events()] == ["old name"]
+        assert [e["payload"]["text"] for e in await two.events()] == ["hi"]
+
+
+async def test_an_inbox_that_is_full_refuses_and_keeps_what_it_has(tmp_path: Path) -> None:
+    limits = {"message.inbox_rows": 3, "message.inbox_octets": 200}
+    async with post_office(tmp_path, limits=limits) as post:
+        alice = post.offline()
+        for _ in range(3):
+            await alice.send(BOB, {"a": 1})
+        with pytest.raises(RateLimited):
+            await alice.send(BOB, {"a": 1})
+        await alice.send(CAROL, {"a": "x" * 180})
+        with pytest.raises(RateLimited):
+            await alice.send(CAROL, {"a": "x" * 180})
+        assert (await post.offline(BOB).call("message.pull"))["count"] == 3
+        assert post.limits.hits == {"message.inbox_rows": 1, "message.inbox_octets": 1}
+
+
+@pytest.mark.seed("S0-044", "S0-045", "S0-050")
+async def test_m14_a_recalled_message_is_a_tombstone_and_its_recipient_hears_of_it(tmp_path: Path) -> None:
+    async with post_office(tmp_path) as post:
+        alice, bob = post.offline(), await post.connect(BOB)
+        await alice.send(BOB, message_id="m-1")
+        await alice.send(BOB, {"type": "text", "text": "stays"}, message_id="m-2")
+        post.clock.advance(120 * SECOND)
+        assert await alice.call("message.recall", message_ids=["m-1"]) == {
+            "success": True,
+            "accepted": 1,
+            "recalled": 1,
+            "errors": None,
+        }
+        gone, stays = (await bob.call("message.pull"))["messages"]
+        assert (gone["seq"], gone["type"]) == (1, "message.recalled")
+        assert gone["payload"] == {"type": "message.recalled", "message_ids": ["m-1"]}
+        assert stays["payload"]["text"] == "stays"
+        [event] = await bob.events("message.recalled")
+        assert (event["from"], event["to"], event["message_ids"]) == (ALICE, BOB, ["m-1"])
+        assert event["timestamp"] == post.clock.wall(post.clock.now())[0] // 1000
+
+
+@pytest.mark.seed("S0-044", "S0-045")
+async def test_m14_every_refusal_of_a_recall_has_its_word(tmp_path: Path) -> None:
+    async with post_office(tmp_path) as post:
+        alice, carol = post.offline(), post.offline(CAROL)
+        await alice.send(BOB, message_id="old")
+        post.clock.advance(120 * SECOND + 1)
+        await alice.send(BOB, message_id="new")
+        await carol.send(BOB, message_id="hers")
+        await alice.send(BOB, message_id="queued", delivery_mode="queue")
+        ids = ["old", "new", "hers", "queued", "nowhere"]
+        answer = await alice.call("message.recall", message_ids=ids)
+        assert (answer["accepted"], answer["recalled"]) == (5, 1)
+        assert {e["message_id"]: e["error"] for e in answer["errors"]} == {
+            "old": "expired",
+            "hers": "not_sender",
+            "queued": "not_found",
+            "nowhere": "not_found",
+        }
+        again = await alice.call("message.recall", message_ids=["new"])
+        assert again["errors"] == [{"message_id": "new", "error": "already_recalled"}]
+
+
+async def test_m14_a_recall_names_1_to_100_ids(tmp_path: Path) -> None:
+    async with post_office(tmp_path) as post:
+        alice = post.offline()
+        answer = await alice.call("message.recall", message_ids=[f"m-{n}" for n in range(100)])
+        assert answer["accepted"] == 100
+        for wrong in ([f"m-{n}" for n in range(101)], []):
+            with pytest.raises(InvalidParams):
+                await alice.call("message.recall", message_ids=wrong)
+
+
+async def test_a_reader_that_had_passed_the_message_finds_the_recall_behind_its_cursor(tmp_path: Path) -> None:
+    async with post_office(tmp_path) as post:
+        alice, bob = post.offline(), await post.connect(BOB, "b1")
+        await alice.send(BOB, message_id="m-1")
+        await bob.call("message.ack", seq=1)
+        await bob.leave()
+        await alice.call("message.recall", message_ids=["m-1"])
+        back = await post.connect(BOB, "b1")
+        [notice] = (await back.call("message.pull", after_seq=1))["messages"]
+        assert (notice["seq"], notice["type"], notice["payload"]["message_ids"]) == (2, "message.recalled", ["m-1"])
+
+
+@pytest.mark.seed("S0-060", "S0-061", "S0-062")
+async def test_m21_upgrade_payloads_pass_untouched(tmp_path: Path) -> None:
+    async with post_office(tmp_path) as post:
+        alice, bob = post.offline(), await post.connect(BOB)
+        payloads = [
+            OFFER,
+            {"type": "peer.accept", "session_id": "s", "selected_endpoint": "wss://x"},
+            {"type": "peer.reject", "session_id": "s", "reason": "policy_denied"},
+            {"type": "peer.switch", "session_id": "s", "new_mode": "peer", "keep_fallback": True},
+        ]
+        for payload in payloads:
+            assert (await alice.send(BOB, payload, delivery_mode={"mode": "queue"}))["delivery_mode"] == "queue"
+        assert [event["payload"] for event in await bob.events("message.received")] == payloads
+
+
+async def test_m22_an_envelope_that_misses_a_device_is_refused_and_the_full_one_is_not(tmp_path: Path) -> None:
+    async with post_office(tmp_path) as post:
+        one, two = await post.connect(BOB, "b1", announced=PEER), await post.connect(BOB, "b2", announced=PEER)
+        await publish_key(one)
+        await publish_key(two)
+        alice = await post.connect(ALICE, "a1", announced=PEER)
+        with pytest.raises(RecipientsStale):
+            await alice.send(BOB, envelope(ALICE, BOB, [(BOB, "b1")]), message_id="m-1")
+        assert (await one.call("message.pull"))["count"] == 0
+        sent = await alice.send(BOB, envelope(ALICE, BOB, [(BOB, "b1"), (BOB, "b2")]), message_id="m-1")
+        assert sent["status"] == "delivered"
+        assert (await one.call("message.pull"))["count"] == 1
+        assert (await two.call("message.pull"))["count"] == 1
+
+
+async def test_m22_an_envelope_for_the_aid_or_for_the_one_device_it_targets_is_complete(tmp_path: Path) -> None:
+    async with post_office(tmp_path) as post:
+        one, two = await post.connect(BOB, "b1", announced=PEER), await post.connect(BOB, "b2", announced=PEER)
+        await publish_key(one)
+        await publish_key(two)
+        alice = post.offline(ALICE, "a1")
+        await alice.send(BOB, envelope(ALICE, BOB, [(BOB, "")]))
+        await alice.send(BOB, envelope(ALICE, BOB, [(BOB, "b2")]), device_id="b2")
+        with pytest.raises(RecipientsStale):
+            await alice.send(BOB, envelope(ALICE, BOB, [(BOB, "b1")]), device_id="b2")
+        with pytest.raises(RecipientsStale):
+            await alice.send(BOB, envelope(ALICE, BOB, [(ALICE, "a2")]))
+        assert (await one.call("message.pull"))["count"] == 1
+        assert (await two.call("message.pull"))["count"] == 2
+
+
+async def test_a_device_without_a_wrap_never_gets_the_envelope(tmp_path: Path) -> None:
+    async with post_office(tmp_path) as post:
+        one = await post.connect(BOB, "b1", announced=PEER)
+        await publish_key(one)
+        alice = post.offline(ALICE, "a1")
+        await alice.send(BOB, envelope(ALICE, BOB, [(BOB, "b1")]))
+        await alice.send(BOB)
+        later = await post.connect(BOB, "b2", announced=PEER)
+        page = await later.call("message.v2.pull", cursor_scope="peer", sender_aid=ALICE)
+        assert [row["version"] for row in page["messages"]] == ["v1"]
+        assert page["covered_through_seq"] == 2
+
+
+async def test_self_sync_wraps_reach_the_senders_other_devices(tmp_path: Path) -> None:
+    async with post_office(tmp_path) as post:
+        sender = await post.connect(ALICE, "a1", announced=PEER)
+        other = await post.connect(ALICE, "a2", announced=PEER)
+        wraps = [(BOB, ""), (ALICE, "a1"), (ALICE, "a2")]
+        await sender.send(BOB, envelope(ALICE, BOB, wraps), message_id="m-1")
+        page = await other.call("message.v2.pull", cursor_scope="peer", sender_aid=ALICE)
+        [row] = page["messages"]
+        assert (row["direction"], row["message_id"], row["version"]) == ("outbound_sync", "m-1", "v2")
+        assert [e["message_id"] for e in await other.events("peer.v2.message_received")] == ["m-1"]
+        assert await sender.events() == []
+        assert (await sender.call("message.pull"))["count"] == 0
+        again = await sender.send(BOB, envelope(ALICE, BOB, wraps), message_id="m-1")
+        assert again["status"] == "duplicate"
+
+
+@pytest.mark.seed("S0-032")
+async def test_m23_a_payload_keeps_its_text_byte_for_byte(tmp_path: Path) -> None:
+    text = rb'{"type" : "e2ee.p2p_encrypted",  "version":"v2","n":1.50,"x":"\u00e9\/","recipients":[["bobb.edge.test",""]]}'
+    async with post_office(tmp_path) as post:
+        bob = await post.connect(BOB, "b1", announced=PEER)
+        await post.offline().raw("message.send", b'{"to":"%b","payload": %b }' % (BOB.encode(), text))
+        params = dumps({"cursor_scope": "peer", "sender_aid": ALICE})
+        page = await bob.raw("message.v2.pull", params)
+        assert page["messages"][0]["envelope_json"].encode() == text
+        outcome = await post.dispatcher.call("aun", "message.pull", b"{}", bob.who)
+        assert text in dumps(outcome.result)
+        [event] = await bob.events("peer.v2.message_received")
+        assert event["inline_message"]["envelope_json"].encode() == text
+
+
+async def test_a_client_signature_is_not_part_of_the_message(tmp_path: Path) -> None:
+    async with post_office(tmp_path) as post:
+        await post.offline().send(BOB, client_signature={"aid": ALICE, "signature": "c2ln"})
+        outcome = await post.dispatcher.call("aun", "message.pull", b"{}", post.offline(BOB).who)
+        assert b"signature" not in dumps(outcome.result)
+
+
+async def test_m17_messages_and_numbers_survive_a_restart(tmp_path: Path) -> None:
+    async with post_office(tmp_path) as post:
+        await post.offline().send(BOB, message_id="m-1")
+        await post.offline().send(BOB, delivery_mode="queue")
+    async with post_office(tmp_path) as post:
+        assert await texts(post.offline(BOB)) == ["hi"]
+        assert (await post.offline().send(BOB))["seq"] == 3
+        assert (await post.offline().send(BOB, message_id="m-1"))["status"] == "duplicate"
+
+
+async def test_m26_numbers_after_a_restore_lie_above_every_number_before(tmp_path: Path) -> None:
+    async with post_office(tmp_path) as post:
+        await post.offline().send(BOB)
+    async with post_office(tmp_path, incarnation=2) as post:
+        assert (await post.offline().send(BOB))["seq"] == (2 << 40) + 1
