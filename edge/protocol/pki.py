@@ -48,11 +48,11 @@ class Window(msgspec.Struct, frozen=True):
 def window(now_us: int, floor_us: int, sure: bool, days: int) -> Window:
     """The validity of something issued now.
 
-    While the wall time is unsure the floor stands in for it, and a day more (design D12): whoever is right about the
-    time finds the certificate begun.
+    While the wall time is unsure it begins a day before the floor (design D12), and it ends as if the later of floor
+    and present guess were true: whoever is right about the time finds the certificate valid.
     """
     start = now_us // 1_000_000 - BACK_DATE_S if sure else floor_us // 1_000_000 - DAY_S
-    return Window(start, start + days * DAY_S, sure)
+    return Window(start, max(now_us, 0 if sure else floor_us) // 1_000_000 + days * DAY_S, sure)
 
 
 class Authority(msgspec.Struct, frozen=True):

@@ -58,20 +58,30 @@ class TokenDesk:
 
     def access(self, aid: str) -> tuple[str, int]:
         """A new access token and its seconds; never longer than the key that signs it is certified."""
-        now_s = self._clock.wall(self._clock.now())[0] // SECOND
+        now = self._clock.now()
+        now_s = self._clock.wall(now)[0] // SECOND
         until = min(now_s + ACCESS_S, self._identity.auth.end)
-        issuer = f"auth.{self._identity.issuer}"
-        claims = jwt.Claims(aid, aid, issuer, jwt.AUDIENCE, now_s, until, secrets.token_hex(16))
+        claims = jwt.Claims(
+            aid=aid,
+            sub=aid,
+            iss=f"auth.{self._identity.issuer}",
+            aud=jwt.AUDIENCE,
+            iat=now_s,
+            exp=until,
+            jti=secrets.token_hex(16),
+            boot=now.boot,
+            up=now.mono_us // SECOND,
+        )
         return jwt.sign(claims, self._identity.auth_key, self._identity.auth.serial), until - now_s
 
     async def _access(self, token: str) -> tuple[Principal, Callable[[], None]]:
         issuer = f"auth.{self._identity.issuer}"
-        now_s, leeway_s = self._now()
-        claims = jwt.verify(token, self._identity.token_key, issuer=issuer, now_s=now_s, leeway_s=leeway_s)
+        claims = jwt.verify(token, self._identity.token_key, issuer=issuer)
+        self._fresh(claims)
         found = await self._store.read(lambda unit: tables.aid(unit, claims.aid))
         if found is None or found.state != "active":
             raise NotAuthenticated(f"token invalid: {claims.aid} is not registered here")
-        return agent(claims.aid), lambda: self._check(claims.exp)
+        return agent(claims.aid), lambda: self._fresh(claims)
 
     async def _node(self, digest: bytes) -> tuple[Principal, Callable[[], None]]:
         found = await self._store.read(lambda unit: tables.node_token(unit, digest))
@@ -84,14 +94,17 @@ class TokenDesk:
         who = Principal(Kind.AGENT, found.aid, scopes, via="token")
         return who, lambda: self._check(until_s) if until_s else None
 
-    def _now(self) -> tuple[float, float]:
-        """Seconds UTC, and what is not known about them: an expiry counts when it has certainly passed."""
-        wall_us, unsure_us = self._clock.wall(self._clock.now())
-        return wall_us / SECOND, unsure_us / SECOND + LEEWAY_S
+    def _fresh(self, claims: jwt.Claims) -> None:
+        """Within the boot that issued it a token ages by the monotonic clock, whatever the wall learned meanwhile."""
+        now = self._clock.now()
+        if claims.boot == now.boot:
+            if now.mono_us // SECOND - claims.up > claims.exp - claims.iat + LEEWAY_S:
+                raise TokenExpired
+        else:
+            self._check(claims.exp)
 
     def _check(self, until_s: int) -> None:
-        now_s, leeway_s = self._now()
-        if now_s - leeway_s > until_s:
+        if self._clock.wall(self._clock.now())[0] // SECOND - LEEWAY_S > until_s:
             raise TokenExpired
 
 
