@@ -20,6 +20,7 @@ from edge.contract.store import Store, Unit
 from edge.contract.task import DeviceGate, Grants, Order
 from edge.contract.time import SECOND, Clock, Stamp, wall_ms, wall_us
 from edge.contract.wire import dumps
+from edge.protocol.engine import apply
 from edge.protocol.task import (
     Answer,
     Arm,
@@ -33,7 +34,6 @@ from edge.protocol.task import (
     Stop,
     Task,
     Tick,
-    apply,
 )
 from edge.protocol.view import AUN_STATUS, aun_artifact, aun_content, iso
 from edge.services.task import limits as bounds
