@@ -54,3 +54,5 @@ class Skill(msgspec.Struct, frozen=True, kw_only=True):
     value: object = None
     at: int | None = None
     online: bool | None = None
+    default: bool = False
+    """True: what is meant when the device is addressed without naming a skill (declared by it, or its only one)."""

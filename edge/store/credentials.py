@@ -19,8 +19,8 @@ MIGRATIONS = [
         "node",
         "credentials-001",
         """CREATE TABLE mqtt_user (user TEXT PRIMARY KEY, digest BLOB NOT NULL, aid TEXT NOT NULL,
-            admin INTEGER NOT NULL, publish BLOB NOT NULL, subscribe BLOB NOT NULL, boot INTEGER NOT NULL, mono_us INTEGER NOT NULL)
-            STRICT, WITHOUT ROWID""",
+            admin INTEGER NOT NULL, publish BLOB NOT NULL, subscribe BLOB NOT NULL, boot INTEGER NOT NULL,
+            mono_us INTEGER NOT NULL) STRICT, WITHOUT ROWID""",
     )
 ]
 

@@ -1,0 +1,80 @@
+"""How long readings stay: by age, which is policy, and by bytes, which is a declared loss (promise P2).
+
+The latest value of every capability outlives both: before rows go, whatever was last said in them is restated.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from edge.contract.op import Spawn
+from edge.contract.time import SECOND
+from edge.devices.intake import Intake
+from edge.devices.registry import Registry
+
+log = logging.getLogger(__name__)
+
+DAY_US = 86_400 * SECOND
+CHUNK = 5_000
+"""Rows that one unit removes: the commits of others wait no longer than for that."""
+PERIOD_US = 600 * SECOND
+
+
+class Keeper:
+    """Removes old readings every ten minutes. `keep_days` and `keep_octets` are the configuration's."""
+
+    def __init__(
+        self, registry: Registry, intake: Intake, spawn: Spawn, *, keep_days: int = 30, keep_octets: int = 128 << 20
+    ) -> None:
+        self._registry, self._intake, self._spawn = registry, intake, spawn
+        self._clock, self._readings = registry.clock, registry.readings
+        self._keep_us, self._keep_octets = keep_days * DAY_US, keep_octets
+        self._cancel: Callable[[], None] | None = None
+
+    def start(self) -> None:
+        """Sweep from now on."""
+        self._cancel = self._clock.at(self._clock.now().mono_us + PERIOD_US, self._turn)
+
+    def stop(self) -> None:
+        """Sweep no more."""
+        if self._cancel is not None:
+            self._cancel()
+            self._cancel = None
+
+    def _turn(self) -> None:
+        self._spawn(self._swept())
+        self.start()
+
+    async def _swept(self) -> None:
+        await self.sweep()
+
+    async def sweep(self) -> int:
+        """Remove what is due now; how many rows."""
+        if self._registry.node.read_only:
+            return 0
+        gone = 0
+        while (last := await self._aged()) is not None:
+            gone += await self._drop(last, "")
+        while await self._readings.measure() > self._keep_octets:
+            found = await self._readings.dated(CHUNK)
+            if found is None:
+                break
+            gone += await self._drop(found[0] - 1, "evicted")
+        return gone
+
+    async def _aged(self) -> int | None:
+        """The last number of a chunk that is older than the policy, None when there is none."""
+        found = await self._readings.dated(CHUNK) or await self._readings.dated(0)
+        if found is None:
+            return None
+        seq, at = found
+        then, uncertainty = self._clock.wall(at)
+        now, doubt = self._clock.wall(self._clock.now())
+        return seq if now - then - uncertainty - doubt > self._keep_us else None
+
+    async def _drop(self, last: int, reason: str) -> int:
+        self._intake.restate(last)
+        sweep = await self._readings.drop(last, reason)
+        log.info("readings up to %d removed: %d rows, %s", last, sweep.rows, reason or "by age")
+        return sweep.rows

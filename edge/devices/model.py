@@ -1,0 +1,227 @@
+"""Devices and capabilities as they live in memory, with their latest values and where their messages come from."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+
+import msgspec
+
+from edge.contract.capability import Capability
+from edge.contract.time import Stamp
+from edge.protocol.discovery.record import Component, Payload, Presence
+from edge.protocol.discovery.template import NO_SAMPLE
+from edge.store.devices import PRESENT, CapabilityRow, DeviceRow
+from edge.store.readings import UNKNOWN_TIME
+
+
+class Latest(msgspec.Struct, frozen=True):
+    """A value. stated_us as in a reading; seq 0: it is not in the log (history `none`, or not yet)."""
+
+    value: object
+    at: Stamp
+    stated_us: int | None = None
+    seq: int = 0
+
+
+class Pending:
+    """A commit under way, and who waits for it."""
+
+    __slots__ = ("_calls", "over")
+
+    def __init__(self) -> None:
+        self._calls: list[Callable[[BaseException | None], None]] = []
+        self.over = False
+
+    def then(self, call: Callable[[BaseException | None], None]) -> None:
+        """Call when it is on disk, or with why it is not."""
+        self._calls.append(call)
+
+    def done(self, error: BaseException | None) -> None:
+        """It is over."""
+        self.over = True
+        for call in self._calls:
+            call(error)
+
+
+class Cap:
+    """One capability: what it is, its latest value, and what was last handed to the store."""
+
+    def __init__(self, device: Device, row: CapabilityRow) -> None:
+        self.device = device
+        self.id, self.name, self.state, self.source = row.id, row.name, row.state, row.source
+        self.component: Component = row.component
+        self.latest: Latest | None = None
+        self.kept: tuple[object, int] | None = None
+        """(value, mono µs) of the last value handed to the store; None: whatever comes next is kept."""
+        self.pending: Pending | None = None
+        self.words: list[bool | None] = [None] * len(row.component.availability.topics)
+        self.last_word: bool | None = None
+        self.heard_us: int | None = None
+        self.counters: Counter[str] = Counter()
+        self.cancel_off: Callable[[], None] | None = None
+
+    @property
+    def what(self) -> Capability:
+        """The capability as callers see it."""
+        return self.component.cap
+
+    @property
+    def skill_id(self) -> str:
+        """`<device slug>.<capability>`."""
+        return f"{self.device.slug}.{self.name}"
+
+    @property
+    def present(self) -> bool:
+        """Whether it is announced now."""
+        return self.state == PRESENT and self.device.state == PRESENT
+
+    def row(self) -> CapabilityRow:
+        """For the store."""
+        return CapabilityRow(
+            id=self.id,
+            slug=self.device.slug,
+            name=self.name,
+            state=self.state,
+            source=self.source,
+            component=self.component,
+        )
+
+    def describe(self, component: Component, source: str) -> None:
+        """Take a new description; what is known of values stays, what is known of availability starts anew."""
+        if component.availability != self.component.availability:
+            self.words = [None] * len(component.availability.topics)
+            self.last_word = None
+        self.component, self.source, self.state = component, source, PRESENT
+
+    def say(self, index: int, online: bool) -> None:
+        """An availability topic spoke."""
+        self.words[index] = self.last_word = online
+
+    def online(self) -> bool | None:
+        """By its own availability: None while nothing was heard, or when it has none."""
+        if not self.words:
+            return None
+        match self.component.availability.mode:
+            case "all":
+                if False in self.words:
+                    return False
+                return None if None in self.words else True
+            case "any":
+                if True in self.words:
+                    return True
+                return None if None in self.words else False
+        return self.last_word
+
+
+class Device:
+    """One device and its capabilities by name."""
+
+    def __init__(self, row: DeviceRow) -> None:
+        self.row = row
+        self.caps: dict[str, Cap] = {}
+        self.hardware: set[str] = set()
+        self.was_online: bool | None = None
+
+    @property
+    def slug(self) -> str:
+        """Its name on topics and in skill ids."""
+        return self.row.slug
+
+    @property
+    def aid(self) -> str:
+        """`d-<slug>.<issuer>`."""
+        return self.row.aid
+
+    @property
+    def state(self) -> int:
+        """Present, retired or forgotten."""
+        return self.row.state
+
+    @property
+    def title(self) -> str:
+        """Its name for people."""
+        return self.row.name or self.row.slug
+
+    def present(self) -> list[Cap]:
+        """Its announced capabilities, by name."""
+        return [cap for _, cap in sorted(self.caps.items()) if cap.present]
+
+    def online(self) -> bool | None:
+        """True if any of its capabilities says so, False if those that speak say no, None if none has spoken."""
+        words = {cap.online() for cap in self.caps.values() if cap.present}
+        return True if True in words else False if False in words else None
+
+    def default_skill(self) -> str:
+        """The declared one if it exists, else the only one, else ""."""
+        present = self.present()
+        if any(cap.name == self.row.default_skill for cap in present):
+            return self.row.default_skill
+        return present[0].name if len(present) == 1 else ""
+
+
+class Route:
+    """Who listens to a topic: capabilities for its value, and (capability, index) for its availability."""
+
+    __slots__ = ("presences", "readers")
+
+    def __init__(self) -> None:
+        self.readers: list[Cap] = []
+        self.presences: list[tuple[Cap, int]] = []
+
+
+class Routes:
+    """Topic → route, for every topic that a present capability reads."""
+
+    def __init__(self) -> None:
+        self._routes: dict[str, Route] = {}
+
+    def get(self, topic: str) -> Route | None:
+        """The route of a topic."""
+        return self._routes.get(topic)
+
+    def __contains__(self, topic: str) -> bool:
+        return topic in self._routes
+
+    def add(self, cap: Cap) -> None:
+        """Listen for a capability."""
+        if cap.component.reader is not None:
+            self._at(cap.component.reader.topic).readers.append(cap)
+        for index, one in enumerate(cap.component.availability.topics):
+            self._at(one.topic).presences.append((cap, index))
+
+    def remove(self, cap: Cap) -> None:
+        """Listen no more for a capability."""
+        topics = {one.topic for one in cap.component.availability.topics}
+        if cap.component.reader is not None:
+            topics.add(cap.component.reader.topic)
+        for topic in topics:
+            route = self._routes.get(topic)
+            if route is None:
+                continue
+            route.readers = [one for one in route.readers if one is not cap]
+            route.presences = [one for one in route.presences if one[0] is not cap]
+            if not route.readers and not route.presences:
+                del self._routes[topic]
+
+    def _at(self, topic: str) -> Route:
+        return self._routes.setdefault(topic, Route())
+
+
+def word(presence: Presence, payload: Payload) -> bool | None:
+    """What an availability message says; None when it is neither payload."""
+    said = presence.template.render(payload) if presence.template is not None else payload.text()
+    if said is NO_SAMPLE or said is None:
+        return None
+    text = said if isinstance(said, str) else str(said)
+    return True if text == presence.online else False if text == presence.offline else None
+
+
+def moment(latest: Latest, wall: Callable[[Stamp], tuple[int, int]], sure_within_us: int) -> int | None:
+    """µs UTC of a value: the device's word, else when it arrived; None when nobody knows."""
+    if latest.stated_us == UNKNOWN_TIME:
+        return None
+    if latest.stated_us is not None:
+        return latest.stated_us
+    at, uncertainty = wall(latest.at)
+    return at if uncertainty <= sure_within_us else None

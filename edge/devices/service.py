@@ -1,0 +1,386 @@
+"""`device.*`, `skill.list`, `cap.*`: what the owner sees and decides about devices.
+
+A device's password is made here, shown once and kept as a SHA-256. Forgetting a device ends its sessions, its
+retained messages, its grants and its place in every list; its readings age out with the others.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections.abc import Callable
+from typing import Protocol
+
+import msgspec
+
+from edge.contract.bus import Admission, Bus, Publish
+from edge.contract.errors import InvalidParams, NameTaken, NotFound
+from edge.contract.op import Call, Empty, op
+from edge.contract.principal import NODE
+from edge.contract.store import Unit
+from edge.contract.time import Clock
+from edge.contract.wire import loads
+from edge.devices import limits as bounds
+from edge.devices.grants import GrantBook
+from edge.devices.model import Cap, Device
+from edge.devices.records import (
+    AddDevice,
+    Added,
+    CapLine,
+    DeviceDetail,
+    DeviceLine,
+    DeviceNamed,
+    Done,
+    GrantAsked,
+    History,
+    HistoryAsked,
+    Point,
+    RefusedLine,
+    SkillAsked,
+    SkillLine,
+)
+from edge.devices.registry import SURE_WITHIN_US, Registry
+from edge.protocol.discovery import native
+from edge.protocol.discovery.record import Refusal
+from edge.protocol.mqtt.topics import valid_filter, within
+from edge.store import credentials
+from edge.store import devices as table
+from edge.store.credentials import Credential
+from edge.store.readings import Reading
+
+log = logging.getLogger(__name__)
+
+PASSWORD_OCTETS = 24
+"""192 random bits."""
+_STATES = {table.PRESENT: "present", table.RETIRED: "retired", table.FORGOTTEN: "forgotten"}
+
+
+class Door(Protocol):
+    """The gatekeeper as this area needs it (implemented by the session)."""
+
+    def enrol(self, one: Credential) -> None:
+        """Let a user in from now on."""
+        ...
+
+    def dismiss(self, user: str) -> None:
+        """Let a user in no more."""
+        ...
+
+    def user(self, name: str) -> Admission | None:
+        """What a user may do."""
+        ...
+
+
+class _Adding(msgspec.Struct):
+    """What `device.add` made before its unit."""
+
+    credential: Credential
+    row: table.DeviceRow
+    password: str
+    mqtt: str
+    hardware: list[str]
+
+
+class DeviceService:
+    """Operations of the owner. `mqtt_url` says where devices connect."""
+
+    def __init__(
+        self,
+        registry: Registry,
+        grants: GrantBook,
+        door: Door,
+        bus: Bus,
+        clock: Clock,
+        *,
+        mqtt_url: Callable[[], str] = lambda: "",
+    ) -> None:
+        self._registry, self._grants, self._door, self._bus = registry, grants, door, bus
+        self._clock, self._mqtt_url = clock, mqtt_url
+
+    # Devices.
+
+    async def prepare_add(self, call: Call[AddDevice]) -> _Adding:
+        """Take the name and make the password, before the unit."""
+        asked = call.params
+        for one in asked.topics:
+            if not valid_filter(one) or one.startswith("$") or len(one) > 256:
+                raise InvalidParams(f"not a topic filter for a device: {one[:80]!r}")
+        try:
+            slug = self._registry.reserve(asked.name)
+        except Refusal as error:
+            if error.reason == "taken":
+                raise NameTaken(
+                    f"there is a device {error.detail!r} already: aun-edge device forget it first"
+                ) from None
+            raise InvalidParams(f"not a device name: {error.detail}") from None
+        row = self._registry.fresh(slug, asked.name if asked.name != slug else "", "", "")
+        row = msgspec.structs.replace(row, publisher=row.aid)
+        filters = ("#",) if asked.admin else (*credentials.own_topics(slug), *asked.topics)
+        password = secrets.token_urlsafe(PASSWORD_OCTETS)
+        credential = Credential(
+            user=slug,
+            digest=credentials.digest(password.encode()),
+            aid=row.aid,
+            admin=asked.admin,
+            publish=filters,
+            subscribe=filters,
+        )
+        return _Adding(credential, row, password, self._mqtt_url(), [f"aun:{slug}"])
+
+    @op(
+        "device.add",
+        scope="device:admin",
+        raises=(InvalidParams, NameTaken),
+        wire={"edge": ("device.add",)},
+        writes=True,
+        before="prepare_add",
+    )
+    def add(self, call: Call[AddDevice], unit: Unit) -> Added:
+        """Let a device in: a user of its own topics and a password that is told this once."""
+        made: _Adding = call.prepared
+        if not credentials.add(unit, made.credential):
+            raise NameTaken(f"there is an MQTT user {made.credential.user!r} already")
+        change = table.Change(
+            devices=[made.row],
+            hardware=[(one, made.row.slug) for one in made.hardware],
+            events=[(made.row.slug, "device.added")],
+        )
+        table.save(unit, change)
+        unit.after(lambda: self._added(made))
+        return Added(made.row.slug, made.row.aid, made.credential.user, made.password, made.mqtt)
+
+    def _added(self, made: _Adding) -> None:
+        self._registry.enrol(made.row, made.hardware)
+        self._door.enrol(made.credential)
+
+    @op("device.list", scope="device:read", wire={"edge": ("device.list",)})
+    async def devices(self, call: Call[Empty]) -> list[DeviceLine]:
+        """Every device, with whether it is there."""
+        return [self._line(device) for device in self._registry.devices()]
+
+    def _line(self, device: Device) -> DeviceLine:
+        user = self._door.user(device.slug)
+        return DeviceLine(
+            name=device.slug,
+            title=device.title,
+            aid=device.aid,
+            online=device.online(),
+            state=_STATES[device.state],
+            model=device.row.model,
+            skills=len(device.present()),
+            credentials=user is not None,
+            admin=user is not None and "#" in user.publish,
+        )
+
+    @op("device.show", scope="device:read", raises=(NotFound,), wire={"edge": ("device.show",)})
+    async def show(self, call: Call[DeviceNamed]) -> DeviceDetail:
+        """One device: skills, topics it may use, what of its announcements was refused and why."""
+        device = self._device(call.params.name)
+        user = self._door.user(device.slug)
+        present = device.present()
+        return DeviceDetail(
+            name=device.slug,
+            title=device.title,
+            aid=device.aid,
+            online=device.online(),
+            state=_STATES[device.state],
+            model=device.row.model,
+            maker=device.row.maker,
+            version=device.row.version,
+            publisher=device.row.publisher,
+            hardware=sorted(device.hardware),
+            default_skill=device.default_skill(),
+            publish=list(user.publish) if user else [],
+            subscribe=list(user.subscribe) if user else [],
+            skills=[self._skill(cap) for cap in present],
+            retired=sorted(cap.name for cap in device.caps.values() if not cap.present),
+            unsupported={cap.name: list(cap.component.unsupported) for cap in present if cap.component.unsupported},
+            refused=[
+                RefusedLine(topic, one.component, one.reason, one.detail)
+                for topic, one in self._registry.refused(device)
+            ],
+            counters={cap.name: dict(cap.counters) for cap in present if cap.counters},
+        )
+
+    async def prepare_forget(self, call: Call[DeviceNamed]) -> str:
+        """Find the device, before the unit."""
+        return self._device(call.params.name).slug
+
+    @op(
+        "device.forget",
+        scope="device:admin",
+        raises=(NotFound,),
+        wire={"edge": ("device.forget",)},
+        writes=True,
+        before="prepare_forget",
+    )
+    def forget(self, call: Call[DeviceNamed], unit: Unit) -> Done:
+        """End a device: its password, sessions, retained messages and grants are gone."""
+        slug = str(call.prepared)
+        table.forget(unit, slug)
+        credentials.remove(unit, slug)
+        unit.after(lambda: self._forgotten(slug))
+        return Done()
+
+    def _forgotten(self, slug: str) -> None:
+        device = self._registry.device(slug)
+        if device is None:
+            return
+        topics = self._retained_topics(device)
+        self._door.dismiss(slug)
+        self._bus.expel(slug)
+        self._grants.drop_device(slug)
+        self._registry.forget(slug)
+        at = self._clock.now()
+        for topic in topics:
+            self._bus.publish(Publish(topic, b"", 0, True, NODE, at))
+
+    def _retained_topics(self, device: Device) -> list[str]:
+        """Where messages of this device may be retained: its own announcements, states and availability."""
+        topics = {topic for topic, source in self._registry.sources.items() if source.row.slug == device.slug}
+        level = device.row.native or device.slug
+        topics |= {f"{native.ROOT}{level}/announce", f"{native.ROOT}{level}/online"}
+        for cap in device.caps.values():
+            topics.update(cap.component.topics()[0])
+        user = self._door.user(device.slug)
+        own = user.publish if user is not None else ("#",)
+        shared = {
+            topic
+            for other in self._registry.devices()
+            if other is not device
+            for cap in other.present()
+            for topic in cap.component.topics()[0]
+        }
+        return sorted(topic for topic in topics - shared if any(within(topic, one) for one in own))
+
+    # Skills and capabilities.
+
+    @op("skill.list", scope="cap:read", raises=(NotFound,), wire={"edge": ("skill.list",)})
+    async def skills(self, call: Call[SkillAsked]) -> list[SkillLine]:
+        """Every skill with its latest value."""
+        asked = call.params.device
+        caps = self._device(asked).present() if asked else self._registry.caps()
+        return [self._skill(cap) for cap in caps]
+
+    def _skill(self, cap: Cap) -> SkillLine:
+        skill = self._registry.skill_of(cap)
+        what = skill.cap
+        return SkillLine(
+            id=skill.id,
+            name=f"{skill.device_name} {what.title}".strip() if what.title != skill.device_name else what.title,
+            device=skill.device,
+            aid=skill.aid,
+            kind=what.kind,
+            unit=what.unit,
+            value=skill.value,
+            at=skill.at,
+            risk=what.risk,
+            online=skill.online,
+            readable=what.readable,
+            writable=what.writable,
+            verbs=[*what.verbs],
+            options=[*what.options],
+        )
+
+    @op("cap.list", scope="cap:read", wire={"edge": ("cap.list",)})
+    async def caps(self, call: Call[Empty]) -> list[CapLine]:
+        """Every capability, its risk, and who may command it if that is high."""
+        return [self._cap(cap) for cap in self._registry.caps()]
+
+    def _cap(self, cap: Cap) -> CapLine:
+        what = cap.what
+        return CapLine(
+            id=cap.skill_id,
+            kind=what.kind,
+            value_type=what.value_type,
+            unit=what.unit,
+            risk=what.risk,
+            readable=what.readable,
+            writable=what.writable,
+            minimum=what.minimum,
+            maximum=what.maximum,
+            options=[*what.options],
+            native=what.native,
+            granted=self._grants.of(cap.skill_id),
+        )
+
+    async def prepare_grant(self, call: Call[GrantAsked]) -> tuple[str, str]:
+        """Find the capability, before the unit."""
+        if self._registry.cap(call.params.cap) is None:
+            known = [cap.skill_id for cap in self._registry.caps() if cap.what.writable][:50]
+            raise NotFound(f"no capability {call.params.cap!r}", data={"skills": known})
+        return call.params.cap, self._agent(call.params.agent)
+
+    @op(
+        "cap.grant",
+        scope="cap:admin",
+        raises=(NotFound, InvalidParams),
+        wire={"edge": ("cap.grant",)},
+        writes=True,
+        before="prepare_grant",
+    )
+    def grant(self, call: Call[GrantAsked], unit: Unit) -> Done:
+        """Let an agent command a capability of high risk."""
+        skill, aid = call.prepared
+        table.grant(unit, skill, aid)
+        unit.after(lambda: self._grants.put(skill, aid))
+        return Done()
+
+    async def prepare_revoke(self, call: Call[GrantAsked]) -> tuple[str, str]:
+        """Spell the agent out, before the unit."""
+        return call.params.cap, self._agent(call.params.agent)
+
+    @op(
+        "cap.revoke",
+        scope="cap:admin",
+        raises=(NotFound, InvalidParams),
+        wire={"edge": ("cap.revoke",)},
+        writes=True,
+        before="prepare_revoke",
+    )
+    def revoke(self, call: Call[GrantAsked], unit: Unit) -> Done:
+        """Take a grant back."""
+        skill, aid = call.prepared
+        if not table.revoke(unit, skill, aid):
+            raise NotFound(f"{aid} has no grant for {skill}")
+        unit.after(lambda: self._grants.take(skill, aid))
+        return Done()
+
+    def _agent(self, name: str) -> str:
+        aid = (name if "." in name else f"{name}.{self._registry.issuer}").lower()
+        if not 0 < len(name) <= 253 or any(c.isspace() for c in name):
+            raise InvalidParams(f"not an agent: {name[:80]!r}")
+        return aid
+
+    # History.
+
+    @op("device.history", scope="cap:read", raises=(NotFound, InvalidParams), wire={"edge": ("device.history",)})
+    async def history(self, call: Call[HistoryAsked]) -> History:
+        """Readings of a skill after a number, oldest first."""
+        asked = call.params
+        cap = self._registry.cap(asked.skill)
+        if cap is None:
+            raise NotFound(f"no skill {asked.skill!r}")
+        if asked.limit < 1 or asked.after < 0:
+            raise InvalidParams("limit is at least 1, after at least 0")
+        limits = self._registry.limits
+        if asked.limit > limits[bounds.HISTORY_ROWS]:
+            limits.hit(bounds.HISTORY_ROWS)
+        rows = min(asked.limit, limits[bounds.HISTORY_ROWS])
+        found, onward, more = await self._registry.readings.since(cap.id, asked.after, rows)
+        return History(asked.skill, [self._point(one) for one in found], onward, more)
+
+    def _point(self, one: Reading) -> Point:
+        if one.stated_us is not None:
+            at = one.stated_us or None
+        else:
+            wall, uncertainty = self._clock.wall(one.at)
+            at = wall if uncertainty <= SURE_WITHIN_US else None
+        return Point(one.seq, loads(one.value), at)
+
+    def _device(self, name: str) -> Device:
+        device = self._registry.device(name)
+        if device is None:
+            known = [one.slug for one in self._registry.devices()][:50]
+            raise NotFound(f"no device {name!r}: aun-edge device list", data={"devices": known})
+        return device
