@@ -201,6 +201,8 @@ class Channels:
         self._hub: _Audiences | None = None
         self._also_online: Callable[[str], bool] = lambda aid: False
         self.reading = True
+        self.on_admitted: list[Callable[[Instance], None]] = []
+        """Told once a channel has its identity, behind the answer that says so."""
 
     def __len__(self) -> int:
         return len(self._channels)

@@ -332,6 +332,9 @@ class Conversation:
             self._refuse(number, error)
             return
         self._answer(number, lambda request, at, took: self._codec.answer(request, value, at, took))
+        if outcome.become is not None and channel.instance is not None:
+            for told in sessions.channels.on_admitted:
+                told(channel.instance)
         if outcome.close is not None:
             channel.close(outcome.close, "")
 
