@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from edge.store import boot, credentials, devices, identity, ledger, logs, messages, once, opening, readings, tasks
+from edge.store import boot, credentials, devices, identity, ledger, logs, messages, mqtt, once, opening, readings, tasks
 from edge.store.migration import Migration
 
 MIGRATIONS: list[Migration] = [
@@ -16,5 +16,6 @@ MIGRATIONS: list[Migration] = [
     *devices.MIGRATIONS,
     *readings.MIGRATIONS,
     *messages.MIGRATIONS,
+    *mqtt.MIGRATIONS,
     *tasks.MIGRATIONS,
 ]

@@ -1,0 +1,35 @@
+"""Every bound of the MQTT engine, by name. Over a bound the engine closes, refuses or drops, as `about` says."""
+
+from __future__ import annotations
+
+from edge.contract.limit import declare
+
+CONNECTIONS = declare("mqtt.connections", 1000, "connections", "more are closed at accept", None)
+PER_ADDRESS = declare("mqtt.per_address", 100, "connections", "more from one address are closed at accept", None)
+CONNECT_S = declare("mqtt.connect_s", 10, "s", "without a whole CONNECT the connection is closed", None)
+CONNECT_OCTETS = declare("mqtt.connect_octets", 65_536, "bytes", "a larger first packet closes the connection", None)
+PACKET_OCTETS = declare("mqtt.packet_octets", 262_144, "bytes", "a larger packet closes the connection", None)
+CLIENT_ID_OCTETS = declare("mqtt.client_id_octets", 512, "bytes", "a longer client id is refused", None)
+TOPIC_OCTETS = declare("mqtt.topic_octets", 1024, "bytes", "a longer topic closes the connection", None)
+TOPIC_LEVELS = declare("mqtt.topic_levels", 32, "levels", "a deeper topic closes the connection", None)
+INFLIGHT = declare("mqtt.inflight", 64, "messages", "sent to a client and unacknowledged; more wait in its queue", None)
+RECEIVE_MAXIMUM = declare(
+    "mqtt.receive_maximum", 256, "messages", "unacknowledged from a client: 5 is disconnected, 3.1.1 waits unread", None
+)
+QUEUE_MESSAGES = declare("mqtt.queue_messages", 1000, "messages", "waiting for a client: the least important go", None)
+QUEUE_OCTETS = declare("mqtt.queue_octets", 1_048_576, "bytes", "waiting for a client: the least important go", None)
+WRITE_OCTETS = declare("mqtt.write_octets", 262_144, "bytes", "unwritten to a client: QoS 0 to it is dropped", None)
+BLOCKED_S = declare("mqtt.blocked_s", 30, "s", "a client that takes nothing for so long is closed", None)
+LINGER_S = declare("mqtt.linger_s", 5, "s", "what a closed connection has to take its last bytes", None)
+RETAINED_TOPICS = declare("mqtt.retained_topics", 20_000, "topics", "a new retained topic is not kept", None)
+RETAINED_OCTETS = declare("mqtt.retained_octets", 33_554_432, "bytes", "a retained message above is not kept", None)
+SUBSCRIPTIONS = declare("mqtt.subscriptions", 200, "filters", "of one client; more are refused", None)
+SESSIONS = declare("mqtt.sessions", 1000, "sessions", "kept for absent clients; the one absent longest goes", None)
+SESSION_EXPIRY_S = declare("mqtt.session_expiry_s", 604_800, "s", "the longest a session is kept for", None)
+HELD_ACKS = declare("mqtt.held_acks", 64, "acks", "that the store refused to keep: the connection is closed", None)
+HELD_ACK_S = declare("mqtt.held_ack_s", 30, "s", "an ack waited so long for the store: the connection is closed", None)
+READ_OCTETS = declare("mqtt.read_octets", 32_768, "bytes", "read from one connection before others have a turn", None)
+KEEP_ALIVE_S = declare("mqtt.keep_alive_s", 60, "s", "longest keep-alive of a version 5 client", None)
+TOPIC_ALIASES = declare("mqtt.topic_aliases", 64, "aliases", "each way of a version 5 connection", None)
+ROUTES = declare("mqtt.routes", 10_000, "topics", "in the routing cache, which then starts anew", None)
+RATE = declare("mqtt.rate", 0, "messages/s", "from one client; above it reading pauses; 0 is no limit", None)

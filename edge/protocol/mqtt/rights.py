@@ -1,0 +1,43 @@
+"""What one client may do: an `Admission` with its patterns filled in."""
+
+from __future__ import annotations
+
+from edge.contract.bus import Admission
+from edge.protocol.mqtt.topics import matches, within
+
+
+class Rights:
+    """Topic filters of one client. `%c` and `%u` in a filter are its client id and user.
+
+    A filter is left out when what would be filled in is empty or could widen it (`+`, `#`, `/`).
+    """
+
+    __slots__ = ("_publish", "_subscribe")
+
+    def __init__(self, admission: Admission, client_id: str) -> None:
+        self._publish = _filled(admission.publish, admission.user, client_id)
+        self._subscribe = _filled(admission.subscribe, admission.user, client_id)
+
+    def may_publish(self, topic: str) -> bool:
+        """Whether it may publish to a topic name."""
+        return any(matches(allowed, topic) for allowed in self._publish)
+
+    def may_subscribe(self, wanted: str) -> bool:
+        """Whether the whole filter lies inside one allowed filter."""
+        return any(within(wanted, allowed) for allowed in self._subscribe)
+
+    def may_read(self, topic: str) -> bool:
+        """Whether a message of this topic may be delivered to it."""
+        return any(matches(allowed, topic) for allowed in self._subscribe)
+
+
+def _filled(filters: tuple[str, ...], user: str, client_id: str) -> tuple[str, ...]:
+    found = []
+    for wanted in filters:
+        for mark, value in (("%c", client_id), ("%u", user)):
+            if mark in wanted and (not value or any(sign in value for sign in "+#/")):
+                break
+            wanted = wanted.replace(mark, value)
+        else:
+            found.append(wanted)
+    return tuple(found)

@@ -1,0 +1,164 @@
+"""Who gets a message: subscriptions, shared groups, the cache from topic to receivers, the retained messages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from edge.contract.limit import Limit, Limits
+from edge.protocol.mqtt import limits
+from edge.protocol.mqtt.message import Message, head_of
+from edge.protocol.mqtt.session import Session, Subscription
+from edge.protocol.mqtt.topics import FilterTree, TopicTree
+
+_Place = tuple[int, str]
+
+
+class Route:
+    """A topic with its receivers as of `generation`.
+
+    `plain` need nothing special with QoS 0: one packet for all of them. `special` have identifiers, No Local or
+    Retain As Published; `groups` are shared subscriptions, one member of each gets the message.
+    """
+
+    __slots__ = ("generation", "groups", "head", "plain", "special", "topic", "turn")
+
+    def __init__(self, topic: str, head: bytes) -> None:
+        self.topic, self.head = topic, head
+        self.generation = -1
+        self.plain: list[Subscription] = []
+        self.special: list[Subscription] = []
+        self.groups: list[list[Subscription]] = []
+        self.turn = 0
+
+
+class Router:
+    """Subscriptions of all sessions. Every change makes a new `generation`; routes of older ones look again."""
+
+    def __init__(self, bounds: Limits) -> None:
+        self._limits = bounds
+        self._tree: FilterTree[_Place, Subscription] = FilterTree()
+        self._routes: dict[str, Route] = {}
+        self._most_routes = bounds[limits.ROUTES]
+        self.generation = 0
+
+    @property
+    def subscriptions(self) -> int:
+        """How many there are."""
+        return self._tree.size
+
+    def put(self, subscription: Subscription) -> None:
+        """Add or replace the subscription of this session, filter and group."""
+        self.generation += 1
+        self._tree.put(subscription.filter, (subscription.session.number, subscription.group), subscription)
+
+    def take(self, subscription: Subscription) -> None:
+        """Remove a subscription."""
+        self.generation += 1
+        self._tree.take(subscription.filter, (subscription.session.number, subscription.group))
+
+    def route(self, topic: str) -> Route:
+        """The route of a topic, current."""
+        route = self._routes.get(topic)
+        if route is None:
+            if len(self._routes) >= self._most_routes:
+                self._routes.clear()
+            route = self._routes[topic] = Route(topic, head_of(topic))
+        if route.generation != self.generation:
+            self.refresh(route)
+        return route
+
+    def refresh(self, route: Route) -> None:
+        """Find the receivers anew: who subscribed and may (still) read the topic."""
+        route.generation = self.generation
+        mine: dict[int, list[Subscription]] = {}
+        shared: dict[tuple[str, str], list[Subscription]] = {}
+        for found in self._tree.find(route.topic):
+            if not found.session.rights.may_read(route.topic):
+                continue
+            if found.group:
+                shared.setdefault((found.group, found.filter), []).append(found)
+            else:
+                mine.setdefault(found.session.number, []).append(found)
+        receivers = [found[0] if len(found) == 1 else _merged(found) for found in mine.values()]
+        route.plain = [found for found in receivers if not _special(found)]
+        route.special = [found for found in receivers if _special(found)]
+        route.groups = list(shared.values())
+
+    def pick(self, route: Route, group: list[Subscription]) -> Subscription:
+        """The member of a shared subscription whose turn it is; connected ones first (MQTT 5 §4.8.2)."""
+        route.turn += 1
+        start = route.turn % len(group)
+        turns = group[start:] + group[:start]
+        return next((found for found in turns if found.session.conn is not None), turns[0])
+
+
+def _special(found: Subscription) -> bool:
+    return bool(found.ids) or found.no_local or found.retain_as_published
+
+
+def _merged(found: list[Subscription]) -> Subscription:
+    """One delivery for overlapping subscriptions: highest QoS (MQTT-3.3.4-2), every identifier (MQTT-3.3.4-4)."""
+    return Subscription(
+        found[0].session,
+        found[0].filter,
+        max(one.qos for one in found),
+        ids=tuple(ident for one in found for ident in one.ids),
+        no_local=all(one.no_local for one in found),
+        retain_as_published=any(one.retain_as_published for one in found),
+    )
+
+
+class Retained:
+    """Retained messages by topic, within a number of topics and of bytes."""
+
+    def __init__(self, bounds: Limits) -> None:
+        self._tree: TopicTree[Message] = TopicTree()
+        self._most = bounds[limits.RETAINED_TOPICS]
+        self._most_octets = bounds[limits.RETAINED_OCTETS]
+        self.octets = 0
+
+    def __len__(self) -> int:
+        return len(self._tree)
+
+    def refuses(self, message: Message) -> Limit | None:
+        """The limit that this message would break."""
+        old = self._tree.get(message.publish.topic)
+        if old is None and len(self._tree) >= self._most:
+            return limits.RETAINED_TOPICS
+        if self.octets + message.octets - (old.octets if old else 0) > self._most_octets:
+            return limits.RETAINED_OCTETS
+        return None
+
+    def put(self, message: Message) -> None:
+        """Keep a message as its topic's."""
+        self.take(message.publish.topic)
+        self._tree.put(message.publish.topic, message)
+        self.octets += message.octets
+
+    def take(self, topic: str) -> Message | None:
+        """Forget a topic's message; which it was."""
+        old = self._tree.take(topic)
+        if old is not None:
+            self.octets -= old.octets
+        return old
+
+    def peek(self, topic: str) -> Message | None:
+        """A topic's message, expired or not."""
+        return self._tree.get(topic)
+
+    def get(self, topic: str, now_us: int) -> Message | None:
+        """A topic's message, unless it has expired."""
+        message = self._tree.get(topic)
+        return None if message is None or message.expired(now_us) else message
+
+    def find(self, wanted: str, session: Session, now_us: int) -> list[Message]:
+        """What a filter matches and the session may read, expired ones left out."""
+        may_read = session.rights.may_read
+        return [
+            message
+            for message in self._tree.find(wanted)
+            if not message.expired(now_us) and may_read(message.publish.topic)
+        ]
+
+    def __iter__(self) -> Iterator[Message]:
+        return iter(self._tree)

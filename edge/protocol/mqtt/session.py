@@ -1,0 +1,224 @@
+"""What the broker remembers of one client (MQTT §4.1): subscriptions, messages in flight and waiting, QoS 2 both ways.
+
+A session has no socket and no clock; it says what to send, its owner sends it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from edge.contract.limit import Limit
+from edge.contract.principal import Principal
+from edge.contract.time import SECOND
+from edge.protocol.mqtt import limits
+from edge.protocol.mqtt.codec import Will
+from edge.protocol.mqtt.message import Message
+from edge.protocol.mqtt.rights import Rights
+
+if TYPE_CHECKING:
+    from edge.protocol.mqtt.connection import Connection
+
+Key = tuple[str, str]
+"""User and client id: a client id belongs to the user who brought it, another user's is another session."""
+
+WAITING, HELD, READY, SENT, RELEASED = range(5)
+"""Of an outgoing message: in the queue; in flight but sent only once it is durable; durable and never sent; published;
+PUBREL sent."""
+
+
+class Subscription:
+    """One filter of one session. `ids` are the subscription identifiers (none or one; more where some are merged)."""
+
+    __slots__ = ("filter", "group", "ids", "no_local", "qos", "retain_as_published", "retain_handling", "session")
+
+    def __init__(
+        self,
+        session: Session,
+        wanted: str,
+        qos: int,
+        *,
+        group: str = "",
+        ids: tuple[int, ...] = (),
+        no_local: bool = False,
+        retain_as_published: bool = False,
+        retain_handling: int = 0,
+    ) -> None:
+        self.session, self.filter, self.qos, self.group, self.ids = session, wanted, qos, group, ids
+        self.no_local, self.retain_as_published = no_local, retain_as_published
+        self.retain_handling = retain_handling
+
+    def same(self, other: Subscription | None) -> bool:
+        """Whether replacing one by the other changes nothing."""
+        return other is not None and all(
+            getattr(self, name) == getattr(other, name) for name in self.__slots__ if name != "session"
+        )
+
+
+class Outgoing:
+    """A message with QoS 1 or 2 for one session. `number` orders all of them and is its row's key."""
+
+    __slots__ = ("ids", "message", "number", "packet_id", "qos", "retain", "state", "stored")
+
+    def __init__(self, number: int, message: Message, qos: int, retain: bool, ids: tuple[int, ...]) -> None:
+        self.number, self.message, self.qos, self.retain, self.ids = number, message, qos, retain, ids
+        self.packet_id = 0
+        self.state = WAITING
+        self.stored = False
+        """Whether a commit was asked to keep it, so that forgetting it must be written."""
+
+
+class Bounds:
+    """The numbers that every session is held to, read once."""
+
+    def __init__(self, inflight: int, messages: int, octets: int) -> None:
+        self.inflight, self.messages, self.octets = inflight, messages, octets
+
+
+class Session:
+    """One client's state. `durable` ones outlive their connection and, by their keeper, the process."""
+
+    __slots__ = (
+        "conn",
+        "durable",
+        "expires_us",
+        "expiry_s",
+        "incoming",
+        "inflight",
+        "key",
+        "next_id",
+        "number",
+        "queue",
+        "queue_octets",
+        "rights",
+        "since_us",
+        "stored",
+        "subscriptions",
+        "who",
+        "will",
+        "will_at_us",
+        "window",
+    )
+
+    def __init__(self, key: Key, number: int, rights: Rights, who: Principal) -> None:
+        self.key, self.number, self.rights, self.who = key, number, rights, who
+        self.conn: Connection | None = None
+        self.durable = False
+        self.stored = False
+        """Whether there is a row of it, so that removing it must be written."""
+        self.expiry_s = 0
+        self.expires_us: int | None = None
+        self.since_us = 0
+        """When it was left alone."""
+        self.will: tuple[Will, int] | None = None
+        """The will and its delay in seconds, as long as it may still be published."""
+        self.will_at_us: int | None = None
+        self.window = 0
+        """How many messages may be in flight on the present connection."""
+        self.subscriptions: dict[str, Subscription] = {}
+        self.inflight: dict[int, Outgoing] = {}
+        self.incoming: dict[int, Message | None] | None = None
+        """QoS 2 packet ids awaiting PUBREL; with the message where it is routed only then."""
+        self.queue: deque[Outgoing] | None = None
+        self.queue_octets = 0
+        self.next_id = 1
+
+    @property
+    def user(self) -> str:
+        """Whose session it is."""
+        return self.key[0]
+
+    @property
+    def client_id(self) -> str:
+        """The client's name for itself."""
+        return self.key[1]
+
+    # To the client.
+
+    def offer(self, out: Outgoing, writable: bool) -> bool:
+        """Take a message: True when it is now in flight and to be sent, False when it waits in the queue."""
+        if writable and not self.queue and len(self.inflight) < self.window:
+            self.launch(out)
+            return True
+        queue = self.queue
+        if queue is None:
+            queue = self.queue = deque()
+        queue.append(out)
+        self.queue_octets += out.message.octets
+        return False
+
+    def launch(self, out: Outgoing) -> None:
+        """Put a message in flight under the next free packet id."""
+        packet_id = self.next_id
+        inflight = self.inflight
+        while packet_id in inflight:
+            packet_id = packet_id % 0xFFFF + 1
+        self.next_id = packet_id % 0xFFFF + 1
+        out.packet_id = packet_id
+        out.state = READY
+        inflight[packet_id] = out
+
+    def next(self) -> Outgoing | None:
+        """The next message of the queue, now in flight; None when nothing waits or the window is full."""
+        if not self.queue or len(self.inflight) >= self.window:
+            return None
+        out = self.queue.popleft()
+        self.queue_octets -= out.message.octets
+        self.launch(out)
+        return out
+
+    def overflow(self, bounds: Bounds) -> tuple[Outgoing, Limit] | None:
+        """Take out what has to go until the queue is within bounds: the least important, the oldest of those."""
+        queue = self.queue
+        if not queue:
+            return None
+        if len(queue) > bounds.messages:
+            limit = limits.QUEUE_MESSAGES
+        elif self.queue_octets > bounds.octets:
+            limit = limits.QUEUE_OCTETS
+        else:
+            return None
+        lowest = min(out.message.rank for out in queue) if queue[0].message.rank else 0
+        at = next(at for at, out in enumerate(queue) if out.message.rank == lowest)
+        out = queue[at]
+        del queue[at]
+        self.queue_octets -= out.message.octets
+        return out, limit
+
+    def acked(self, packet_id: int, qos: int) -> Outgoing | None:
+        """PUBACK or PUBCOMP (or a refusing PUBREC): the message is the client's; None for an unknown id."""
+        out = self.inflight.get(packet_id)
+        if out is None or out.qos != qos:
+            return None
+        return self.inflight.pop(packet_id)
+
+    def received(self, packet_id: int) -> Outgoing | None:
+        """PUBREC: from now on only PUBREL is sent (MQTT-4.3.3-7); None for an unknown id."""
+        out = self.inflight.get(packet_id)
+        if out is None or out.qos != 2 or out.state == HELD:
+            return None
+        out.state = RELEASED
+        return out
+
+    def pending(self) -> Iterator[Outgoing]:
+        """Everything not settled, in the order in which it was or will be sent."""
+        yield from self.inflight.values()
+        yield from self.queue or ()
+
+    # From the client.
+
+    def take(self, packet_id: int, message: Message | None) -> bool:
+        """Note a QoS 2 packet id; False when it is known already: a repeat (MQTT-4.3.3-10)."""
+        if self.incoming is None:
+            self.incoming = {}
+        if packet_id in self.incoming:
+            return False
+        self.incoming[packet_id] = message
+        return True
+
+    # Life.
+
+    def deadline_us(self, now_us: int) -> int | None:
+        """When an absent session ends; None when it ends with its connection."""
+        return now_us + self.expiry_s * SECOND if self.durable else None

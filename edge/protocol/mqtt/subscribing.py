@@ -1,0 +1,118 @@
+"""SUBSCRIBE and UNSUBSCRIBE (MQTT §3.8 to §3.11)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from edge.protocol.mqtt import codec, limits
+from edge.protocol.mqtt.codec import V5, Suback, Subscribe, Unsuback, Unsubscribe, Wish
+from edge.protocol.mqtt.connection import AT_ONCE, JOURNAL, Connection, Reply
+from edge.protocol.mqtt.properties import Prop
+from edge.protocol.mqtt.reasons import Reason
+from edge.protocol.mqtt.session import Session, Subscription
+from edge.protocol.mqtt.topics import SHARE, share_of
+
+if TYPE_CHECKING:
+    from edge.protocol.mqtt.broker import Broker
+
+
+def subscribe(broker: Broker, connection: Connection, packet: Subscribe) -> None:
+    """Grant what the client may have, replace what it had, replay what is retained."""
+    session = connection.session
+    assert session is not None  # noqa: S101 - open
+    ident = packet.properties.get(Prop.SUBSCRIPTION_IDENTIFIER)
+    noted = broker.journal.count
+    reasons: list[int] = []
+    for wish in packet.wishes:
+        broker.check_topic(wish.filter, wish.filter.encode())
+        reason = _grant(broker, connection, session, wish, ident)
+        if reason >= 0x80:
+            broker.count(f"refused_subscribe.{Reason(reason).name.lower()}")
+        reasons.append(reason if connection.version == V5 or reason < 0x80 else 0x80)
+    reply = _Suback(broker, connection, session, packet.packet_id, reasons, [wish.filter for wish in packet.wishes])
+    connection.ack(JOURNAL if session.durable and broker.journal.count != noted else AT_ONCE, reply)
+    connection.pump()
+
+
+def _grant(broker: Broker, connection: Connection, session: Session, wish: Wish, ident: int | None) -> int:
+    """Subscribe to one filter: the granted QoS or why not."""
+    group, inner = "", wish.filter
+    if wish.filter.startswith(SHARE):
+        share = share_of(wish.filter)
+        assert share is not None  # noqa: S101 - the codec has looked
+        group, inner = share
+    if not session.rights.may_subscribe(inner):
+        return Reason.NOT_AUTHORIZED
+    old = session.subscriptions.get(wish.filter)
+    if old is None and len(session.subscriptions) >= broker.limits[limits.SUBSCRIPTIONS]:
+        broker.limits.hit(limits.SUBSCRIPTIONS)
+        return Reason.QUOTA_EXCEEDED
+    subscription = Subscription(
+        session,
+        inner,
+        wish.qos,
+        group=group,
+        ids=() if ident is None else (ident,),
+        no_local=wish.no_local,
+        retain_as_published=wish.retain_as_published,
+        retain_handling=wish.retain_handling,
+    )
+    replayed = not group and (wish.retain_handling == 0 or (wish.retain_handling == 1 and old is None))
+    if replayed and not _replay(broker, connection, session, subscription):
+        return Reason.QUOTA_EXCEEDED
+    session.subscriptions[wish.filter] = subscription
+    broker.router.put(subscription)
+    if session.durable and not subscription.same(old):
+        broker.journal.subscription(session, wish.filter, subscription)
+    return wish.qos
+
+
+def _replay(broker: Broker, connection: Connection, session: Session, subscription: Subscription) -> bool:
+    """Retained messages of a new subscription (MQTT-3.3.1-6 of 3.1.1, MQTT-3.3.1-9 to -11 of 5)."""
+    found = broker.retained.find(subscription.filter, session, broker.now_us)
+    return connection.replay([message.publish.topic for message in found], subscription)
+
+
+def unsubscribe(broker: Broker, connection: Connection, packet: Unsubscribe) -> None:
+    """End subscriptions; what was sent already stays sent."""
+    session = connection.session
+    assert session is not None  # noqa: S101 - open
+    noted = broker.journal.count
+    reasons: list[int] = []
+    for wanted in packet.filters:
+        subscription = session.subscriptions.pop(wanted, None)
+        if subscription is not None:
+            broker.router.take(subscription)
+            if session.durable:
+                broker.journal.subscription(session, wanted, None)
+        reasons.append(Reason.SUCCESS if subscription is not None else Reason.NO_SUBSCRIPTION_EXISTED)
+    reply = codec.encode(Unsuback(packet.packet_id, reasons), connection.version)
+    connection.ack(JOURNAL if session.durable and broker.journal.count != noted else AT_ONCE, reply)
+
+
+class _Suback(Reply):
+    """SUBACK; when a durable session's subscriptions cannot be kept they are taken back and refused."""
+
+    __slots__ = ("_broker", "_filters", "_packet_id", "_reasons", "_session", "_version")
+
+    def __init__(
+        self,
+        broker: Broker,
+        connection: Connection,
+        session: Session,
+        packet_id: int,
+        reasons: list[int],
+        filters: list[str],
+    ) -> None:
+        super().__init__(codec.encode(Suback(packet_id, reasons), connection.version))
+        self._broker, self._session, self._version = broker, session, connection.version
+        self._packet_id, self._reasons, self._filters = packet_id, reasons, filters
+
+    def failed(self) -> bytes:
+        for wanted in self._filters:
+            subscription = self._session.subscriptions.pop(wanted, None)
+            if subscription is not None:
+                self._broker.router.take(subscription)
+                self._broker.journal.subscription(self._session, wanted, None)
+        reason = Reason.QUOTA_EXCEEDED if self._version == V5 else 0x80
+        return codec.encode(Suback(self._packet_id, [reason] * len(self._reasons)), self._version)

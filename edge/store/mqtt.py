@@ -1,0 +1,380 @@
+"""Tables of the MQTT engine in hot.db: retained messages, sessions, subscriptions, messages on their way to and from
+durable sessions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from edge.contract.principal import Principal
+from edge.contract.store import Unit
+from edge.contract.wire import decode
+from edge.protocol.mqtt import properties
+from edge.protocol.mqtt.codec import Will
+from edge.protocol.mqtt.journal import Changes
+from edge.protocol.mqtt.message import Message
+from edge.protocol.mqtt.session import Outgoing, Session, Subscription
+from edge.store.migration import Migration
+
+if TYPE_CHECKING:
+    import sqlite_utils
+
+_MESSAGE = (
+    "topic TEXT NOT NULL, payload BLOB NOT NULL, qos INTEGER NOT NULL, who TEXT NOT NULL, extra BLOB NOT NULL,"
+    " boot INTEGER NOT NULL, mono_us INTEGER NOT NULL, expires_us INTEGER"
+)
+
+
+def _tables(db: sqlite_utils.Database) -> None:
+    db.conn.execute(f"CREATE TABLE mqtt_retained ({_MESSAGE}, PRIMARY KEY (topic)) STRICT")
+    db.conn.execute(
+        "CREATE TABLE mqtt_session (number INTEGER PRIMARY KEY, user TEXT NOT NULL, client_id TEXT NOT NULL,"
+        " who TEXT NOT NULL, expiry_s INTEGER NOT NULL, boot INTEGER NOT NULL, since_us INTEGER NOT NULL,"
+        " will TEXT, will_delay_s INTEGER NOT NULL) STRICT"
+    )
+    db.conn.execute(
+        "CREATE TABLE mqtt_subscription (session INTEGER NOT NULL, wanted TEXT NOT NULL, filter TEXT NOT NULL,"
+        " share TEXT NOT NULL, qos INTEGER NOT NULL, ident INTEGER NOT NULL, no_local INTEGER NOT NULL,"
+        " as_published INTEGER NOT NULL, handling INTEGER NOT NULL, PRIMARY KEY (session, wanted)) STRICT"
+    )
+    db.conn.execute(
+        f"CREATE TABLE mqtt_outgoing ({_MESSAGE}, number INTEGER PRIMARY KEY, session INTEGER NOT NULL,"
+        " packet_id INTEGER NOT NULL, granted INTEGER NOT NULL, retain INTEGER NOT NULL, state INTEGER NOT NULL,"
+        " ids TEXT NOT NULL) STRICT"
+    )
+    db.conn.execute(
+        f"CREATE TABLE mqtt_incoming ({_MESSAGE}, session INTEGER NOT NULL, packet_id INTEGER NOT NULL,"
+        " retain INTEGER NOT NULL, routed INTEGER NOT NULL, PRIMARY KEY (session, packet_id)) STRICT"
+    )
+
+
+MIGRATIONS = [Migration("hot", "mqtt-001", _tables)]
+
+Row = tuple[Any, ...]
+
+_MESSAGE_COLUMNS = ("topic", "payload", "qos", "who", "extra", "boot", "mono_us", "expires_us")
+_COLUMNS = {
+    "mqtt_retained": _MESSAGE_COLUMNS,
+    "mqtt_session": (
+        "number",
+        "user",
+        "client_id",
+        "who",
+        "expiry_s",
+        "boot",
+        "since_us",
+        "will",
+        "will_delay_s",
+    ),
+    "mqtt_subscription": (
+        "session",
+        "wanted",
+        "filter",
+        "share",
+        "qos",
+        "ident",
+        "no_local",
+        "as_published",
+        "handling",
+    ),
+    "mqtt_outgoing": (
+        *_MESSAGE_COLUMNS,
+        "number",
+        "session",
+        "packet_id",
+        "granted",
+        "retain",
+        "state",
+        "ids",
+    ),
+    "mqtt_incoming": (*_MESSAGE_COLUMNS, "session", "packet_id", "retain", "routed"),
+}
+_KEYS = {
+    "mqtt_retained": ("topic",),
+    "mqtt_session": ("number",),
+    "mqtt_subscription": ("session", "wanted"),
+    "mqtt_outgoing": ("number",),
+    "mqtt_incoming": ("session", "packet_id"),
+}
+_ROWS_AT_ONCE = 400
+"""Rows of one statement: below SQLite's 32 766 parameters with every table."""
+
+
+def commit(changes: Changes, boot: int) -> Callable[[Unit], None]:
+    """A unit of work that writes changes as they are now."""
+    put: dict[str, list[Row]] = {
+        "mqtt_session": [_session_row(one, boot) for one in changes.sessions.values() if one is not None],
+        "mqtt_subscription": [
+            _subscription_row(key[0], key[1], one) for key, one in changes.subscriptions.items() if one is not None
+        ],
+        "mqtt_outgoing": [_outgoing_row(key[0], out) for key, out in changes.outgoing.items() if out is not None],
+        "mqtt_incoming": [
+            (*_message_row(one), *key, int(one.publish.retain), int(one.routed))
+            for key, one in changes.incoming.items()
+            if isinstance(one, Message)
+        ],
+        "mqtt_retained": [_message_row(one) for one in changes.retained.values() if one is not None],
+    }
+    gone: dict[str, list[Row]] = {
+        "mqtt_session": [(number,) for number, one in changes.sessions.items() if one is None],
+        "mqtt_subscription": [key for key, one in changes.subscriptions.items() if one is None],
+        "mqtt_outgoing": [(number,) for (_, number), out in changes.outgoing.items() if out is None],
+        "mqtt_incoming": [key for key, one in changes.incoming.items() if one is False],
+        "mqtt_retained": [(topic,) for topic, one in changes.retained.items() if one is None],
+    }
+
+    def work(unit: Unit) -> None:
+        for table, rows in put.items():
+            _put(unit, table, rows)
+        for table, rows in gone.items():
+            _drop(unit, table, rows)
+
+    return work
+
+
+def _put(unit: Unit, table: str, rows: Sequence[Row]) -> None:
+    columns = _COLUMNS[table]
+    one = f"({','.join('?' * len(columns))})"
+    for chunk in _chunks(rows):
+        values = ",".join([one] * len(chunk))
+        unit.run(
+            f"INSERT OR REPLACE INTO {table} ({','.join(columns)}) VALUES {values}",  # noqa: S608 - names of ours
+            [value for row in chunk for value in row],
+        )
+
+
+def _drop(unit: Unit, table: str, rows: Sequence[Row]) -> None:
+    keys = _KEYS[table]
+    one = f"({','.join('?' * len(keys))})" if len(keys) > 1 else "?"
+    for chunk in _chunks(rows):
+        values = ",".join([one] * len(chunk))
+        among = f"(VALUES {values})" if len(keys) > 1 else f"({values})"
+        unit.run(
+            f"DELETE FROM {table} WHERE ({','.join(keys)}) IN {among}",  # noqa: S608 - names of ours
+            [value for row in chunk for value in row],
+        )
+
+
+def _chunks(rows: Sequence[Row]) -> Iterator[Sequence[Row]]:
+    for at in range(0, len(rows), _ROWS_AT_ONCE):
+        yield rows[at : at + _ROWS_AT_ONCE]
+
+
+def _text(value: object) -> str:
+    return msgspec.json.encode(value).decode()
+
+
+_WHO: dict[int, tuple[Principal, str]] = {}
+"""The text of principals lately seen, by identity: one device publishes many messages."""
+
+
+def _who(who: Principal) -> str:
+    known = _WHO.get(id(who))
+    if known is not None and known[0] is who:
+        return known[1]
+    if len(_WHO) > 1000:
+        _WHO.clear()
+    text = _text({"kind": who.kind, "aid": who.aid, "via": who.via, "scopes": sorted(who.scopes)})
+    _WHO[id(who)] = who, text
+    return text
+
+
+def _message_row(message: Message) -> Row:
+    publish = message.publish
+    at = publish.at
+    return (
+        publish.topic,
+        publish.payload,
+        publish.qos,
+        _who(publish.who),
+        message.extra,
+        at.boot,
+        at.mono_us,
+        message.expires_us,
+    )
+
+
+def _session_row(session: Session, boot: int) -> Row:
+    will, delay = session.will or (None, 0)
+    since = -1 if session.conn is not None else session.since_us
+    return (
+        session.number,
+        session.user,
+        session.client_id,
+        _who(session.who),
+        session.expiry_s,
+        boot,
+        since,
+        None if will is None else _will_text(will),
+        delay,
+    )
+
+
+class _WillRow(msgspec.Struct, array_like=True):
+    """A will as text; `properties` as they stand in a packet."""
+
+    topic: str
+    payload: bytes
+    qos: int
+    retain: bool
+    properties: bytes
+
+
+def _will_text(will: Will) -> str:
+    listed = properties.write(will.properties, properties.WILL)
+    return _text(_WillRow(will.topic, will.payload, will.qos, will.retain, listed))
+
+
+def _subscription_row(number: int, wanted: str, one: Subscription) -> Row:
+    return (
+        number,
+        wanted,
+        one.filter,
+        one.group,
+        one.qos,
+        one.ids[0] if one.ids else 0,
+        int(one.no_local),
+        int(one.retain_as_published),
+        one.retain_handling,
+    )
+
+
+def _outgoing_row(session: int, out: Outgoing) -> Row:
+    return (
+        *_message_row(out.message),
+        out.number,
+        session,
+        out.packet_id,
+        out.qos,
+        int(out.retain),
+        out.state,
+        ",".join(map(str, out.ids)),
+    )
+
+
+class StoredMessage(msgspec.Struct, frozen=True):
+    """A message as it lay in the file; its times are of boot `boot`."""
+
+    topic: str
+    payload: bytes
+    qos: int
+    who: Principal
+    extra: bytes
+    boot: int
+    mono_us: int
+    expires_us: int | None
+
+
+class StoredSession(msgspec.Struct, frozen=True):
+    """`since_us` is when it was left alone, on the clock of `boot`; -1: it was connected."""
+
+    number: int
+    user: str
+    client_id: str
+    who: Principal
+    expiry_s: int
+    boot: int
+    since_us: int
+    will: Will | None
+    will_delay_s: int
+
+
+class StoredSubscription(msgspec.Struct, frozen=True):
+    """`wanted` is the filter as the client wrote it; `ident` 0 is none."""
+
+    session: int
+    wanted: str
+    filter: str
+    share: str
+    qos: int
+    ident: int
+    no_local: bool
+    as_published: bool
+    handling: int
+
+
+class StoredOutgoing(msgspec.Struct, frozen=True):
+    """A message on its way to a session."""
+
+    message: StoredMessage
+    number: int
+    session: int
+    packet_id: int
+    granted: int
+    retain: bool
+    state: int
+    ids: tuple[int, ...]
+
+
+class StoredIncoming(msgspec.Struct, frozen=True):
+    """A QoS 2 message that waits for PUBREL."""
+
+    message: StoredMessage
+    session: int
+    packet_id: int
+    retain: bool
+    routed: bool
+
+
+class Stored(msgspec.Struct, frozen=True):
+    """Everything that the engine needs at start."""
+
+    retained: list[StoredMessage]
+    sessions: list[StoredSession]
+    subscriptions: list[StoredSubscription]
+    outgoing: list[StoredOutgoing]
+    incoming: list[StoredIncoming]
+
+
+def load(unit: Unit) -> Stored:
+    """Read all of it, messages in the order in which they were taken."""
+    return Stored(
+        [_message(row) for row in _all(unit, "mqtt_retained", "topic")],
+        [_session(row) for row in _all(unit, "mqtt_session", "number")],
+        [
+            StoredSubscription(row[0], row[1], row[2], row[3], row[4], row[5], bool(row[6]), bool(row[7]), row[8])
+            for row in _all(unit, "mqtt_subscription", "session")
+        ],
+        [
+            StoredOutgoing(
+                _message(row),
+                row[8],
+                row[9],
+                row[10],
+                row[11],
+                bool(row[12]),
+                row[13],
+                tuple(int(ident) for ident in row[14].split(",") if ident),
+            )
+            for row in _all(unit, "mqtt_outgoing", "number")
+        ],
+        [
+            StoredIncoming(_message(row), row[8], row[9], bool(row[10]), bool(row[11]))
+            for row in _all(unit, "mqtt_incoming", "session")
+        ],
+    )
+
+
+def _all(unit: Unit, table: str, order: str) -> list[Row]:
+    return unit.run(f"SELECT {','.join(_COLUMNS[table])} FROM {table} ORDER BY {order}")  # noqa: S608 - names of ours
+
+
+def _message(row: Row) -> StoredMessage:
+    topic, payload, qos, who, extra, boot, mono_us, expires_us = row[:8]
+    return StoredMessage(topic, payload, qos, _principal(who), extra, boot, mono_us, expires_us)
+
+
+def _principal(text: str) -> Principal:
+    return decode(text.encode(), Principal)
+
+
+def _session(row: Row) -> StoredSession:
+    number, user, client_id, who, expiry_s, boot, since_us, text, delay = row
+    will = None
+    if text is not None:
+        found = decode(text.encode(), _WillRow)
+        listed, _ = properties.read(found.properties, 0, len(found.properties), properties.WILL)
+        will = Will(found.topic, found.payload, found.qos, found.retain, listed)
+    return StoredSession(number, user, client_id, _principal(who), expiry_s, boot, since_us, will, delay)

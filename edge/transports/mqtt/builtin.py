@@ -1,0 +1,223 @@
+"""Engine `builtin`: our own MQTT broker as the node's bus (design D4)."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import socket
+import ssl
+from collections.abc import Callable
+
+from edge.contract.bus import Admission, Done, Gatekeeper, Publish, Sink
+from edge.contract.limit import Limits
+from edge.contract.store import Store
+from edge.contract.time import SECOND, Clock, Stamp
+from edge.protocol.mqtt import limits as bounds
+from edge.protocol.mqtt.broker import Broker
+from edge.protocol.mqtt.codec import Connect
+from edge.protocol.mqtt.connection import Connection
+from edge.protocol.mqtt.journal import Changes
+from edge.protocol.mqtt.reasons import Reason
+from edge.store import mqtt as tables
+from edge.transports.mqtt.restore import restore
+from edge.transports.mqtt.tcp import Stream
+
+LAST_WORDS_US = 2 * SECOND
+"""How long `close` lets commits finish and clients take what is theirs (design D2a)."""
+
+
+class BuiltinEngine:
+    """Implements `edge.contract.bus.Bus`. Use in the loop; `load` before `listen`."""
+
+    def __init__(self, *, clock: Clock, gatekeeper: Gatekeeper, hot: Store, limits: Limits) -> None:
+        self._clock, self._gatekeeper, self._hot, self._limits = clock, gatekeeper, hot, limits
+        self._loop = asyncio.get_running_loop()
+        self._broker = Broker(
+            now=clock.now,
+            ask=self._ask,
+            bounds=limits,
+            write=self._write,
+            schedule=self._schedule,
+            random_id=lambda: secrets.token_hex(8),
+        )
+        self._budget = limits[bounds.READ_OCTETS]
+        self._streams: set[Stream] = set()
+        self._per_address: dict[str, int] = {}
+        self._servers: list[asyncio.Server] = []
+        self._turn_over: list[Callable[[], None]] = []
+        self._cancel_timer: Callable[[], None] | None = None
+        self._armed_us: int | None = None
+        self._accepting = self._reading = True
+
+    # The bus.
+
+    def attach(self, sink: Sink) -> None:
+        """Add a sink."""
+        self._broker.attach(sink)
+
+    def publish(self, message: Publish) -> None:
+        """Publish from the host. Raises `ValueError` for what is no topic name."""
+        self._broker.publish(message)
+
+    def expel(self, user: str) -> int:
+        """Close a user's connections and forget the sessions; how many sessions."""
+        return self._broker.expel(user)
+
+    # Life.
+
+    async def load(self) -> None:
+        """Take up what the last run left in hot.db. Before `listen`."""
+        restore(self._broker, await self._hot.read(tables.load), self._here)
+
+    async def listen(self, host: str, port: int, *, ssl: ssl.SSLContext | None = None, reuse_port: bool = False) -> int:
+        """Open a listener; its port. Raises `OSError`."""
+        server = await self._loop.create_server(
+            self._stream, host, port, ssl=ssl, reuse_port=reuse_port or None, backlog=256
+        )
+        self._servers.append(server)
+        found: int = server.sockets[0].getsockname()[1]
+        return found
+
+    async def serve(self, sock: socket.socket, *, ssl: ssl.SSLContext | None = None) -> None:
+        """Open a listener on a bound socket."""
+        self._servers.append(await self._loop.create_server(self._stream, sock=sock, ssl=ssl, backlog=256))
+
+    async def listen_unix(self, path: str) -> None:
+        """Open a listener on a unix socket. Raises `OSError`."""
+        self._servers.append(await self._loop.create_unix_server(self._stream, path, backlog=256))
+
+    def stop_accepting(self) -> None:
+        """Close the listeners; connections go on."""
+        self._accepting = False
+        for server in self._servers:
+            server.close()
+
+    def stop_reading(self) -> None:
+        """Take no more bytes from anybody."""
+        self._reading = False
+        for stream in self._streams:
+            stream.pause()
+
+    async def close(self) -> None:
+        """Let commits finish so that acks get out, then close every connection and wait for the sockets."""
+        self.stop_accepting()
+        self.stop_reading()
+        end = self._clock.now().mono_us + LAST_WORDS_US
+        await self._until(lambda: self._broker.quiet, end)
+        for connection in list(self._broker.connections):
+            connection.close(Reason.SERVER_SHUTTING_DOWN)
+        await self._until(lambda: not self._streams and self._broker.quiet, end)
+        for stream in list(self._streams):
+            stream.abort()
+        await self.ping()
+        if self._cancel_timer is not None:
+            self._cancel_timer()
+
+    async def _until(self, reached: Callable[[], bool], end_us: int) -> None:
+        """Turn until something is so, or until a moment."""
+        while not reached() and self._clock.now().mono_us < end_us:
+            await self.ping()
+            await self._clock.sleep_until(self._clock.now().mono_us + SECOND // 200)
+
+    async def ping(self) -> None:
+        """Return when a turn of the bus is over."""
+        over = asyncio.Event()
+        self._turn_over.append(over.set)
+        self._broker.need_turn()
+        await over.wait()
+
+    def stats(self) -> dict[str, int]:
+        """How much there is, and how often what happened."""
+        return {**self._broker.stats(), "sockets": len(self._streams)}
+
+    # What the core needs.
+
+    def _ask(self, connection: Connection, packet: Connect, then: Callable[[Admission | None], None]) -> None:
+        then(self._gatekeeper.admit(packet.user or "", packet.password, packet.client_id, connection.address))
+
+    def _write(self, changes: Changes, done: Done) -> None:
+        def finished(result: BaseException | None) -> None:
+            done(result if isinstance(result, BaseException) else None)
+            self._broker.need_turn()
+
+        self._hot.write(tables.commit(changes, self._clock.now().boot), finished)
+
+    def _here(self, stamp: Stamp) -> int:
+        """A moment, maybe of another boot, on this boot's monotonic clock (may be negative)."""
+        now = self._clock.now()
+        if stamp.boot == now.boot:
+            return stamp.mono_us
+        return now.mono_us - (self._clock.wall(now)[0] - self._clock.wall(stamp)[0])
+
+    def _schedule(self) -> None:
+        self._loop.call_soon(self._turn)
+
+    def _turn(self) -> None:
+        self._broker.turn()
+        if self._turn_over:
+            over, self._turn_over = self._turn_over, []
+            for call in over:
+                call()
+        due = self._broker.deadlines.next()
+        if due is not None and (self._armed_us is None or due < self._armed_us):
+            self._arm(due)
+
+    def _arm(self, due_us: int) -> None:
+        if self._cancel_timer is not None:
+            self._cancel_timer()
+        self._armed_us = due_us
+        self._cancel_timer = self._clock.at(due_us, self._tick)
+
+    def _tick(self) -> None:
+        self._armed_us = self._cancel_timer = None
+        self._broker.tick()
+
+    # Sockets.
+
+    def _stream(self) -> Stream:
+        return Stream(self._open, self._gone, self._linger, self._loop, self._budget)
+
+    def _open(self, stream: Stream) -> Connection | None:
+        address = stream.address
+        if not self._accepting or not self._has_room(address):
+            return None
+        self._streams.add(stream)
+        self._per_address[address] = self._per_address.get(address, 0) + 1
+        if stream.transport is not None:
+            high = self._limits[bounds.WRITE_OCTETS]
+            stream.transport.set_write_buffer_limits(high=high, low=high // 4)
+        return self._broker.open(stream, address)
+
+    def _has_room(self, address: str) -> bool:
+        if len(self._streams) >= self._limits[bounds.CONNECTIONS]:
+            self._limits.hit(bounds.CONNECTIONS)
+            return False
+        if _loopback(address):
+            return True
+        if self._per_address.get(address, 0) >= self._limits[bounds.PER_ADDRESS]:
+            self._limits.hit(bounds.PER_ADDRESS)
+            return False
+        return True
+
+    def _linger(self, stream: Stream) -> Callable[[], None]:
+        """Cut a closing socket whose client does not take the rest; the result forgets it."""
+        due = self._clock.now().mono_us + self._limits[bounds.LINGER_S] * SECOND
+
+        def cut() -> None:
+            self._limits.hit(bounds.LINGER_S)
+            stream.abort()
+
+        return self._clock.at(due, cut)
+
+    def _gone(self, stream: Stream) -> None:
+        self._streams.discard(stream)
+        address = stream.address
+        left = self._per_address.get(address, 1) - 1
+        if left:
+            self._per_address[address] = left
+        else:
+            self._per_address.pop(address, None)
+
+
+def _loopback(address: str) -> bool:
+    return address in ("local", "::1") or address.startswith(("127.", "::ffff:127."))

@@ -1,0 +1,102 @@
+"""Take up what the last run left: retained messages, sessions, what was on its way (before anybody is let in)."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+
+from edge.contract.bus import Admission, Publish
+from edge.contract.time import SECOND, Stamp
+from edge.protocol.mqtt.broker import Broker
+from edge.protocol.mqtt.message import Message, head_of
+from edge.protocol.mqtt.rights import Rights
+from edge.protocol.mqtt.session import SENT, WAITING, Outgoing, Session, Subscription
+from edge.store.mqtt import Stored, StoredMessage, StoredOutgoing, StoredSession
+
+Here = Callable[[Stamp], int]
+"""A moment of any boot on this boot's monotonic clock."""
+
+WILL_GRACE_US = 30 * SECOND
+"""Clients cut off by our own restart have this long to come back before their wills go out."""
+
+
+def restore(broker: Broker, stored: Stored, here: Here) -> None:
+    """Fill an empty broker. What has expired meanwhile ends in the first turn."""
+    for row in stored.retained:
+        message = _message(row, here, retain=True)
+        broker.retained.put(message)
+    broker.watch_retained()
+    sessions = {row.number: _session(broker, row, here) for row in stored.sessions}
+    for sub in stored.subscriptions:
+        session = sessions.get(sub.session)
+        if session is not None:
+            found = Subscription(
+                session,
+                sub.filter,
+                sub.qos,
+                group=sub.share,
+                ids=(sub.ident,) if sub.ident else (),
+                no_local=sub.no_local,
+                retain_as_published=sub.as_published,
+                retain_handling=sub.handling,
+            )
+            session.subscriptions[sub.wanted] = found
+            broker.router.put(found)
+    for row_out in stored.outgoing:
+        session = sessions.get(row_out.session)
+        broker.numbers = max(broker.numbers, row_out.number)
+        if session is not None:
+            _outgoing(session, row_out, here)
+    for row_in in stored.incoming:
+        session = sessions.get(row_in.session)
+        if session is not None:
+            message = _message(row_in.message, here, retain=row_in.retain)
+            message.routed = row_in.routed
+            session.take(row_in.packet_id, message)
+    for session in sessions.values():
+        broker.watch_expiry(session)
+        if session.will_at_us is not None:
+            broker.watch_will(session)
+    broker.need_turn()
+
+
+def _message(row: StoredMessage, here: Here, *, retain: bool) -> Message:
+    at = Stamp(row.boot, row.mono_us)
+    publish = Publish(row.topic, row.payload, row.qos, retain, row.who, at, live=False)
+    expires = None if row.expires_us is None else here(Stamp(row.boot, row.expires_us))
+    return Message(publish, head_of(row.topic), row.extra, expires)
+
+
+def _session(broker: Broker, row: StoredSession, here: Here) -> Session:
+    """Absent since it left, or since now when we were what went away. Its rights come with its next CONNECT.
+
+    Until then a message may be queued for it by the subscriptions it was granted; delivery is checked again."""
+    rights = Rights(Admission(row.who, row.user, ("#",), ("#", "$SYS/#")), row.client_id)
+    session = Session((row.user, row.client_id), row.number, rights, row.who)
+    now_us = broker.now_us
+    session.stored = True
+    broker.set_expiry(session, row.expiry_s)
+    session.since_us = now_us if row.since_us < 0 else here(Stamp(row.boot, row.since_us))
+    session.expires_us = session.deadline_us(session.since_us)
+    if row.will is not None:
+        session.will = row.will, row.will_delay_s
+        session.will_at_us = now_us + max(WILL_GRACE_US, row.will_delay_s * SECOND)
+    broker.session_numbers = max(broker.session_numbers, row.number)
+    broker.sessions[session.key] = session
+    return session
+
+
+def _outgoing(session: Session, row: StoredOutgoing, here: Here) -> None:
+    out = Outgoing(row.number, _message(row.message, here, retain=row.retain), row.granted, row.retain, row.ids)
+    out.stored = True
+    out.packet_id, out.state = row.packet_id, row.state
+    if out.packet_id:
+        out.state = max(row.state, SENT)
+        session.inflight[out.packet_id] = out
+        session.next_id = out.packet_id % 0xFFFF + 1
+    else:
+        out.state = WAITING
+        if session.queue is None:
+            session.queue = deque()
+        session.queue.append(out)
+        session.queue_octets += out.message.octets
