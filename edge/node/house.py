@@ -1,0 +1,362 @@
+"""Everything the node is made of, built in the order of the layers and wired once. No logic lives here."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from edge import __version__
+from edge.config import Config
+from edge.contract.limit import Limits
+from edge.contract.store import Unit
+from edge.contract.time import SECOND, wall_us
+from edge.devices.gate import Gate
+from edge.devices.grants import GrantBook
+from edge.devices.intake import Intake
+from edge.devices.operator import OperatorService
+from edge.devices.registry import Registry
+from edge.devices.service import DeviceService
+from edge.devices.tap import Taps
+from edge.dispatch.areas import Areas
+from edge.dispatch.dispatcher import Dispatcher
+from edge.dispatch.hub import Hub
+from edge.dispatch.table import OpTable
+from edge.node.tasks import Tasks
+from edge.protocol import aun_events
+from edge.protocol.aid import SERVICES
+from edge.protocol.urls import Names, public_url
+from edge.services import agent_md as cards
+from edge.services.admin import AdminService, Method
+from edge.services.auth.agents import AgentService
+from edge.services.auth.service import AuthService
+from edge.services.ca import CaService
+from edge.services.message.service import MessageService
+from edge.services.meta import MetaService
+from edge.services.task.service import TaskService
+from edge.session.channels import Channels
+from edge.session.conversation import Sessions
+from edge.session.doors import Doors, Hosts
+from edge.session.gatekeeper import Gatekeeper
+from edge.session.limiter import Limiter
+from edge.store import devices as device_rows
+from edge.store import identity as names
+from edge.store.boot import Boots
+from edge.store.database import Database
+from edge.store.keyring import Identity, TlsFiles, load_identity
+from edge.store.marks import Marks, kernel_boot_id
+from edge.system.clock import SystemClock
+from edge.transports.ctl import ControlSocket
+from edge.transports.http import a2a, agent_md, aun, health, pki
+from edge.transports.http.app import build_app
+from edge.transports.http.listener import Terms
+from edge.transports.mqtt.builtin import BuiltinEngine
+
+NAMESPACES = ("auth", "message", "meta", "task")
+
+Asked = Callable[[], Mapping[str, Any]]
+"""Asks the node about itself."""
+
+
+class House:
+    """The parts of one node. `open` brings them up, `close` takes them down; in between the listeners come and go."""
+
+    def __init__(self, config: Config, issuer: str, tasks: Tasks) -> None:
+        state = config.state_dir
+        self._config, self._asked_issuer, self._tasks = config, issuer, tasks
+        self.limits = Limits(config.limits_overrides())
+        self.marks = Marks.load(state / "identity" / "incarnation")
+        self.clock = SystemClock(self.marks.begin_boot(kernel_boot_id()))
+        self.hub = Hub()
+        self.node = self._database("node", 0)
+        self.hot = self._database("hot", config.store.wear_window_s)
+        self.boots = Boots(self.node, self.clock, self.marks)
+        self.channels = Channels(self.clock, self.limits)
+        self.channels.attach(self.hub)
+        self.limiter = Limiter(self.clock, self.limits)
+        self.terms = Terms(self.clock, self.limits, aun.message_limits())
+        self.identity: Identity
+        self._listening: dict[str, str] = {}
+        self._closers: list[Callable[[], None]] = []
+        self._built = False
+
+    def _database(self, name: str, wear_window_s: float) -> Database:
+        state = self._config.state_dir
+        return Database(
+            state / "store" / f"{name}.db",
+            name,
+            self.clock,
+            asyncio.get_running_loop(),
+            marks=self.marks,
+            fanout=self.hub.publish,
+            limits=self.limits,
+            wear_window_us=int(wear_window_s * SECOND),
+            quarantine=state / "quarantine",
+        )
+
+    # Coming.
+
+    async def open(self, facts: Asked, well: Callable[[], Mapping[str, bool]]) -> None:
+        """Open the files, build what stands on them, load what they hold. Raises `IdentityError`."""
+        await self.node.open()
+        await self.hot.open()
+        await self.boots.start()
+        self._closers.append(self.boots.stop)
+        now_us, unsure_us = self.clock.wall(self.clock.now())
+        self.identity = load_identity(
+            self._config.state_dir,
+            self._asked_issuer or None,
+            now_us,
+            self.clock.floor_us,
+            unsure_us,
+            self._config.tls.names,
+        )
+        self._build(facts, well)
+        await self._load()
+
+    def _build(self, facts: Asked, well: Callable[[], Mapping[str, bool]]) -> None:
+        """Make every part and hand down the ports."""
+        config, issuer, areas = self._config, self.identity.issuer, Areas()
+        self._services = {f"{name}.{issuer}" for name in (*SERVICES, "gateway")}
+        self.gatekeeper = Gatekeeper(self.node, issuer, self.clock, self.limits)
+        self.bus = BuiltinEngine(clock=self.clock, gatekeeper=self.gatekeeper, hot=self.hot, limits=self.limits)
+        self.registry = Registry(issuer, self.clock, self.node, self.hot, self.limits)
+        self.gate = Gate(self.registry, self.bus, self.clock, confirm_us=config.devices.confirm_s * SECOND)
+        self.intake = Intake(
+            self.registry,
+            self.gatekeeper.admission,
+            self.hub,
+            events=self.gate,
+            prefix=config.devices.discovery_prefix,
+        )
+        self.grants = GrantBook(self.node)
+        taps = Taps(self.limits)
+        self.bus.attach(self.intake.sink)
+        self.bus.attach(taps.sink)
+        self.channels.attach_availability(self.registry.online)
+        self.auth = AuthService(
+            self.node,
+            self.clock,
+            self.identity,
+            self.limits,
+            registration=config.auth.registration,
+            namespaces=lambda: NAMESPACES,
+            version=__version__,
+            base=self._base,
+        )
+        self.ca = CaService(self.node, self.clock, self.identity, self.limits, self.gate, self._base)
+        self.tasks = TaskService(
+            self.node,
+            self.clock,
+            self.gate,
+            self.grants,
+            self.hub,
+            issuer=issuer,
+            known=self._known,
+            limits=self.limits,
+        )
+        self.gate.report_to(self.tasks)
+        self.messages = MessageService(
+            self.node,
+            self.clock,
+            self.channels,
+            self.gate,
+            areas,
+            self._tasks.spawn,
+            self.hub,
+            issuer=issuer,
+            known=self._known,
+            limits=self.limits,
+        )
+        self.channels.on_admitted.append(self.messages.connected)
+        self.table = OpTable(
+            self.auth,
+            AgentService(self.node, self.clock, self.limits, self.auth, self.channels),
+            self.ca,
+            MetaService(self.clock, areas, self.names),
+            cards.AgentMdService(
+                self.node,
+                self.clock,
+                self.identity,
+                self.limits,
+                self.gate,
+                areas,
+                endpoints=self._service_endpoints,
+                about=cards.About(
+                    provider=config.node.provider, contact=config.node.contact, license=config.node.license
+                ),
+            ),
+            self.messages,
+            self.tasks,
+            DeviceService(
+                self.registry,
+                self.grants,
+                self.gatekeeper,
+                self.bus,
+                self.clock,
+                mqtt_url=lambda: self._listening.get("mqtt", ""),
+            ),
+            OperatorService(self.bus, self.clock, self.limits, taps),
+            AdminService(facts, self.methods, self.limits),
+        )
+        self.dispatcher = Dispatcher(self.table, {"node": self.node, "hot": self.hot})
+        areas.bind(self.dispatcher)
+        self.sessions = Sessions(
+            self.dispatcher, self.channels, self.limiter, self.clock, self.limits, self._tasks.spawn
+        )
+        self.ctl = ControlSocket(config.state_dir / "run", self.sessions, self.clock, self.limits, self._tasks.spawn)
+        self.app = self._app(well)
+        self._built = True
+
+    @property
+    def has_devices(self) -> bool:
+        """Whether there is anybody to open a door to the LAN for (design D16)."""
+        return bool(self.registry.devices())
+
+    def _app(self, well: Callable[[], Mapping[str, bool]]) -> Any:
+        """The one HTTP application of every HTTP listener."""
+        config = self._config
+        hosts = Hosts([self.issuer, f"*.{self.issuer}", *config.http.hosts, *config.tls.names])
+        doors = Doors(self.auth, self.limiter, hosts, insecure_local=config.http.insecure_local)
+        about = a2a.About(
+            issuer=self.issuer,
+            version=__version__,
+            name=config.node.name or socket.gethostname(),
+            provider=config.node.provider,
+            secured=not config.http.insecure_local,
+            **({"description": config.a2a.description} if config.a2a.description else {}),
+        )
+        agents = a2a.A2A(self.dispatcher, self.gate.skills, self.clock, about).routes() if config.a2a.enabled else []
+        routes = [
+            *aun.routes(self.sessions, aun_events.render),
+            *pki.routes(self.dispatcher),
+            *agent_md.routes(self.dispatcher),
+            *health.routes(well),
+            *agents,
+        ]
+        return build_app(routes, clock=self.clock, limits=self.limits, limiter=self.limiter, doors=doors)
+
+    async def _load(self) -> None:
+        """Bring back what is on disk; afterwards listeners may open."""
+        await self.gatekeeper.load()
+        await self.grants.load()
+        await self.registry.load()
+        await self.bus.load()
+        await self.ca.start()
+        await self.tasks.resume()
+        self._closers.append(self.tasks.close)
+        self.messages.start()
+        self._closers.append(self.messages.stop)
+
+    def _known(self, unit: Unit, aid: str) -> bool:
+        """Whether an AID can be spoken to: registered, let in by a token, a device's, or a service of ours (G19)."""
+        return aid in self._services or names.known(unit, aid) or device_rows.has_aid(unit, aid)
+
+    # Names and addresses.
+
+    @property
+    def issuer(self) -> str:
+        """The domain behind every AID of this node."""
+        return self.identity.issuer
+
+    def listening(self, name: str, url: str) -> None:
+        """A listener answers at `url`."""
+        self._listening[name] = url
+
+    def names(self) -> Names:
+        """What the node is called and where it listens, for absolute URLs."""
+        return Names(
+            self.issuer,
+            tuple(self._config.node.public_url),
+            frozenset(self._config.http.hosts),
+            self._listening.get("https", ""),
+            self._listening.get("http", ""),
+        )
+
+    def _base(self) -> str:
+        """Where we are reached when nobody asked from anywhere: what goes into certificates."""
+        return public_url("", "", self.names())
+
+    def _service_endpoints(self, base: str, address: str) -> dict[str, str]:
+        url = public_url(base, address, self.names())
+        found = {"aun": f"{url.replace('http', 'ws', 1)}/aun"}
+        return found | ({"a2a": f"{url}/a2a"} if self._config.a2a.enabled else {})
+
+    def tls(self) -> ssl.SSLContext:
+        """The server context: the operator's certificate, or our own."""
+        asked = self._config.tls
+        return self.identity.tls_context(TlsFiles(cert=asked.cert, key=asked.key, min_version=asked.min_version))
+
+    # Being asked.
+
+    def pings(self) -> dict[str, Callable[[], Awaitable[None]]]:
+        """What must answer before the watchdog is fed."""
+        return {"node.db": self.node.ping, "hot.db": self.hot.ping, "bus": self.bus.ping}
+
+    def methods(self) -> list[Method]:
+        """Every operation as `aun-edge methods` shows it."""
+        return [
+            Method(
+                op.name,
+                op.scope,
+                {surface: list(wire) for surface, wire in op.wire.items()},
+                op.writes,
+                op.doc,
+                [error.__name__ for error in op.raises],
+            )
+            for op in sorted(self.table, key=lambda op: op.name)
+        ]
+
+    def facts(self) -> dict[str, Any]:
+        """What `status` shows of the parts."""
+        now_us, unsure_us = self.clock.wall(self.clock.now())
+        return {
+            "version": __version__,
+            "issuer": self.issuer,
+            "boot": self.clock.boot,
+            "incarnation": self.marks.incarnation,
+            "clock": {"sure": self.clock.sure, "wall_us": now_us, "uncertainty_us": unsure_us},
+            "stores": {db.name: {"read_only": db.read_only, **db.stats()} for db in (self.node, self.hot)},
+            "mqtt": {"engine": "builtin", **self.bus.stats()},
+            "channels": len(self.channels),
+            "devices": len(self.registry.devices()),
+            "skills": len(self.gate.skills()),
+            "device_counters": dict(self.registry.counters),
+            "limit_hits": dict(self.limits.hits),
+            "tls_until": self.identity.tls_until,
+        }
+
+    # Going.
+
+    def stop_accepting(self) -> None:
+        """No new connections."""
+        if self._built:
+            self.bus.stop_accepting()
+            self.ctl.stop()
+
+    def stop_reading(self) -> None:
+        """Nothing new from those that are connected."""
+        if self._built:
+            self.bus.stop_reading()
+            self.sessions.stop_reading()
+
+    async def drain(self, deadline_us: int) -> None:
+        """Finish or refuse what runs; acks and answers out; then say goodbye."""
+        if not self._built:
+            return
+        await self.sessions.drain(deadline_us)
+        await self.bus.close()
+        self.channels.close_all()
+
+    async def close(self) -> None:
+        """The last commit and a clean file each."""
+        for close in reversed(self._closers):
+            close()
+        await self.hot.close()
+        await self.node.close()
+
+    def wall_us(self) -> int:
+        """µs since 1970 UTC, now."""
+        return wall_us(self.clock)

@@ -1,0 +1,241 @@
+"""From an empty process to a node that answers, and back in the order of design D2a."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import socket
+from collections.abc import Callable
+from typing import Any
+
+from edge.config import Config, Listener
+from edge.contract.event import Event
+from edge.contract.time import SECOND
+from edge.contract.wire import dumps
+from edge.node.folders import make_folders
+from edge.node.house import House
+from edge.node.tasks import Tasks
+from edge.node.watchdog import Watchdog
+from edge.system.files import StateLock, write_atomic
+from edge.system.lag import LoopLag
+from edge.system.logs import LogPlan, Logs
+from edge.system.notify import ServiceManager
+from edge.system.ports import Ports, bind_remembered
+from edge.transports.http.listener import Listener as HttpListener
+
+log = logging.getLogger(__name__)
+
+READY_VERSION = 1
+DRAIN_US = 2 * SECOND
+"""How long what runs at SIGTERM may take to finish (design D2a)."""
+
+
+class StartFailed(Exception):
+    """The node cannot start as it was told to: what, and why."""
+
+
+class Node:
+    """One node: `run` until `stop` is called. `started` is set when everything answers."""
+
+    def __init__(self, config: Config, issuer: str, manager: ServiceManager) -> None:
+        self.config = config
+        self._issuer, self._manager = issuer, manager
+        self._stopped = asyncio.Event()
+        self._ports: Ports
+        self._http: list[HttpListener] = []
+        self._waiting: list[Listener] = []
+        self._tasks: Tasks
+        self.started = asyncio.Event()
+        self.on_ready: Callable[[Node], None] = lambda node: None
+        self.endpoints: dict[str, str] = {}
+        self.left_off: dict[str, str] = {}
+        """Listeners that are not open, and why."""
+        self.house: House
+
+    @property
+    def issuer(self) -> str:
+        """The domain behind every AID of this node."""
+        return self.house.identity.issuer
+
+    def stop(self) -> None:
+        """Ask the node to leave in order. In the loop; idempotent."""
+        self._stopped.set()
+
+    async def run(self) -> None:
+        """Start, serve, leave. Raises `StartFailed`, `DirectoryInUse`, `IdentityError`."""
+        make_folders(self.config.state_dir)
+        lock = StateLock(self.config.state_dir / "run" / "lock")
+        try:
+            await self._run()
+        finally:
+            lock.close()
+
+    async def _run(self) -> None:
+        self._ports = Ports(self.config.state_dir / "ports.json")
+        failure: BaseException | None = None
+        async with asyncio.TaskGroup() as group:
+            self._tasks = Tasks(group)
+            self.house = House(self.config, self._issuer, self._tasks)
+            logs = Logs(self.house.clock)
+            logs.apply(_plan(self.config))
+            try:
+                await self._start()
+                await self._stopped.wait()
+            except Exception as error:
+                failure = error
+            finally:
+                await self._leave()
+                logs.close()
+        if failure is not None:
+            raise failure
+
+    # Coming.
+
+    async def _start(self) -> None:
+        house = self.house
+        self._lag = LoopLag(house.clock)
+        await house.open(self.facts, self.well)
+        for listener in self.config.listeners():
+            if listener.owned and not house.has_devices:
+                self.left_off[listener.name] = "opens once a device exists: aun-edge device add NAME"
+                self._waiting.append(listener)
+            else:
+                await self._listen(listener)
+        house.hub.watch("device", None, self._device_event)
+        await house.ctl.start()
+        self._lag.start()
+        self.watchdog = Watchdog(house.clock, self._manager, house.pings())
+        self._tasks.spawn(self.watchdog.run())
+        self._write_ready()
+        self._manager.ready(f"{self.issuer} is ready")
+        self.started.set()
+        self.on_ready(self)
+
+    async def _listen(self, listener: Listener) -> None:
+        """Open one listener. Raises `StartFailed` when somebody asked for it and its port is taken."""
+        try:
+            sock = bind_remembered(self._ports, listener.name, listener.host, listener.port)
+        except OSError as error:
+            why = f"{listener.host}:{listener.port} cannot be used: {error.strerror or error}"
+            if listener.explicit:
+                raise StartFailed(f"{listener.key} = {why}") from None
+            self.left_off[listener.name] = why
+            log.warning("listener %s is left off: %s", listener.name, why)
+            return
+        if listener.name.startswith("mqtt"):
+            await self._serve_mqtt(listener, sock)
+        else:
+            await self._serve_http(listener, sock)
+        self.left_off.pop(listener.name, None)
+
+    async def _serve_mqtt(self, listener: Listener, sock: socket.socket) -> None:
+        await self.house.bus.serve(sock)
+        url = f"mqtt://{_shown(sock)}"
+        if self.endpoints.setdefault("mqtt", url) == url:
+            self.house.listening("mqtt", url)
+
+    async def _serve_http(self, listener: Listener, sock: socket.socket) -> None:
+        tls = self.house.tls() if listener.tls else None
+        made = HttpListener(self.house.app, sock, self.house.terms, tls=tls)
+        await made.start()
+        self._http.append(made)
+        if listener.name in ("http", "https"):
+            self.endpoints |= _urls(listener.name, made.url, a2a=self.config.a2a.enabled)
+            self.house.listening(listener.name, made.url)
+
+    def _device_event(self, event: Event) -> None:
+        """The first device opens what waited for it (design D16)."""
+        waiting, self._waiting = self._waiting, []
+        if waiting and not self._stopped.is_set():
+            self._tasks.spawn(self._listen_late(waiting))
+
+    async def _listen_late(self, waiting: list[Listener]) -> None:
+        for listener in waiting:
+            await self._listen(listener)
+        self._write_ready()
+
+    def _write_ready(self) -> None:
+        """What installers and scripts read; there only while the node answers."""
+        identity = self.house.identity
+        facts: dict[str, Any] = {
+            "version": READY_VERSION,
+            "pid": os.getpid(),
+            "boot": self.house.clock.boot,
+            "issuer": identity.issuer,
+            "state_dir": str(self.config.state_dir),
+            "tls_ca": str(identity.tls_ca),
+            "aun_root": str(identity.aun_root),
+            "endpoints": self.endpoints,
+        }
+        write_atomic(self._ready_path, dumps(facts) + b"\n")
+
+    @property
+    def _ready_path(self) -> Any:
+        return self.config.state_dir / "run" / "ready.json"
+
+    # Going (design D2a).
+
+    async def _leave(self) -> None:
+        self._manager.stopping()
+        house = self.house
+        self._ready_path.unlink(missing_ok=True)
+        for listener in self._http:
+            listener.stop_accepting()
+        house.stop_accepting()
+        house.stop_reading()
+        await house.drain(house.clock.now().mono_us + DRAIN_US)
+        for listener in self._http:
+            with contextlib.suppress(OSError):
+                await listener.shutdown()
+        self._lag.stop()
+        self._tasks.cancel()
+        await house.close()
+
+    # Being asked.
+
+    def facts(self) -> dict[str, Any]:
+        """What `status` shows."""
+        return {
+            **self.house.facts(),
+            "pid": os.getpid(),
+            "state_dir": str(self.config.state_dir),
+            "endpoints": dict(self.endpoints),
+            "left_off": dict(self.left_off),
+            "insecure_local": self.config.http.insecure_local,
+            "loop_lag_us": {"last": self._lag.last_us, "worst_minute": self._lag.worst_us},
+            "background_tasks": {"running": len(self._tasks), "failed": self._tasks.failed},
+        }
+
+    def well(self) -> dict[str, bool]:
+        """Each part that must answer, and whether it did when it was asked last."""
+        return {"started": self.started.is_set(), **(self.watchdog.answers if self.started.is_set() else {})}
+
+
+def _plan(config: Config) -> LogPlan:
+    """The log as configured."""
+    asked = config.log
+    return LogPlan(
+        level=asked.level,
+        levels=dict(asked.levels),
+        format=asked.format,
+        target=asked.target,
+        file=config.state_dir / "run" / "aun-edge.log" if not asked.file else config.state_dir / asked.file,
+    )
+
+
+def _shown(sock: socket.socket) -> str:
+    host, port = sock.getsockname()[:2]
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _urls(name: str, url: str, *, a2a: bool) -> dict[str, str]:
+    """The endpoints that one HTTP listener gives; the first listener to give one keeps it."""
+    web = url.replace("http", "ws", 1)
+    found = {name: url}
+    if name == "http":
+        found["aun"] = f"{web}/aun"
+        if a2a:
+            found["a2a"] = f"{url}/a2a"
+    return found
