@@ -2,7 +2,20 @@
 
 from __future__ import annotations
 
-from edge.store import boot, credentials, devices, identity, ledger, logs, messages, mqtt, once, opening, readings, tasks
+from edge.store import (
+    boot,
+    credentials,
+    devices,
+    identity,
+    ledger,
+    logs,
+    messages,
+    mqtt,
+    once,
+    opening,
+    readings,
+    tasks,
+)
 from edge.store.migration import Migration
 
 MIGRATIONS: list[Migration] = [

@@ -348,7 +348,7 @@ class Writer:
         try:
             [(free,)] = self.conn.execute("PRAGMA freelist_count").fetchall()
             if free > FREE_PAGES:
-                self.conn.execute("PRAGMA incremental_vacuum(64)").fetchall()
+                self.conn.executescript("PRAGMA incremental_vacuum(64)")  # `execute` would stop after the first page
         except sqlite3.Error as error:
             self._trouble("vacuum", error)
         mark = self.mark()

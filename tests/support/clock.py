@@ -36,6 +36,8 @@ class FakeClock:
         self._count += 1
         number = self._count
         heapq.heappush(self._timers, (mono_us, number, call))
+        if mono_us <= self.mono_us:
+            asyncio.get_running_loop().call_soon(self.advance_to, self.mono_us)
         return lambda: self._cancelled.add(number)
 
     async def sleep_until(self, mono_us: int) -> None:
@@ -70,6 +72,7 @@ class FakeClock:
     async def pass_(self, us: int, turns: int = 5) -> None:
         """`advance`, timer by timer, and let the loop turn after each so that sleepers go on."""
         end = self.mono_us + us
+        await turn(turns)
         while (due := self.next_timer()) is not None and due <= end:
             self.advance_to(due)
             await turn(turns)
