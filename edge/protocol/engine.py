@@ -379,7 +379,7 @@ def _send(turn: _Turn, step: Send) -> None:
         return
     if not task.sent:
         turn.send()
-    elif task.aim.native or (step.restart and task.aim.repeat_safe):
+    elif step.restart and (task.aim.native or task.aim.repeat_safe):
         turn.send(again=True)
 
 

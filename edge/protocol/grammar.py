@@ -50,14 +50,7 @@ _SHOWN = 50
 
 def accepted(cap: Capability) -> frozenset[str]:
     """The verbs that a capability takes."""
-    verbs = set(cap.verbs)
-    if cap.readable:
-        verbs.add("read")
-    if cap.writable and cap.value_type == "boolean":
-        verbs |= {"on", "off", "toggle"}
-    if cap.writable and cap.kind == "button":
-        verbs.add("press")
-    return frozenset(verbs)
+    return frozenset(cap.verbs) | ({"read"} if cap.readable else set())
 
 
 def read(text: str, skills: Iterable[Skill]) -> Reading | None:
@@ -66,14 +59,14 @@ def read(text: str, skills: Iterable[Skill]) -> Reading | None:
     named = list(_named(line, skills))
     longest = max((length for length, _, _ in named), default=0)
     found = {reading for length, skill, rest in named if length == longest for reading in _said(rest, skill)}
-    return found.pop() if len(found) == 1 else None
+    return _as_written(found.pop(), text) if len(found) == 1 else None
 
 
 def about(text: str, skill: Skill) -> Reading | None:
     """Read a text whose skill is settled: a bare verb or value; whatever it says, for what can only be read."""
     found = _said(_plain(text), skill)
     if len(found) == 1:
-        return found[0]
+        return _as_written(found[0], text)
     if not skill.cap.writable and skill.cap.readable and not skill.cap.native:
         return Reading(skill.id, "read")
     return None
@@ -149,6 +142,18 @@ def _bound(value: float | None) -> str:
 def _plain(text: str) -> str:
     """One line, one case, one width."""
     return " ".join(unicodedata.normalize("NFKC", text).casefold().split()).strip(_EDGE)
+
+
+def _as_written(reading: Reading, text: str) -> Reading:
+    """A free text in the caller's own letters; the grammar compares without case."""
+    if not isinstance(reading.value, str):
+        return reading
+    words, count = text.split(), len(reading.value.split())
+    for start in range(len(words) - count, -1, -1):
+        written = " ".join(words[start : start + count]).strip(_EDGE)
+        if _plain(written) == reading.value:
+            return reading._replace(value=written)
+    return reading
 
 
 def _names(skill: Skill) -> set[str]:

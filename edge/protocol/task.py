@@ -221,10 +221,10 @@ class Reported(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Send(msgspec.Struct, frozen=True, kw_only=True):
-    """The device woke up, or with `restart` the node did: hand over what the device may not have yet (design D7).
+    """The device woke up, or with `restart` the node did: hand over what was kept for it (design D7).
 
-    What was sent before goes out again only where that is safe: to native devices, which know the task by its id,
-    and after a restart to capabilities that are repeat-safe.
+    What was sent before goes out again after a restart only, and only where that is safe: to native devices, which
+    know the task by its id, and to capabilities that are repeat-safe.
     """
 
     restart: bool = False

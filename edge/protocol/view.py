@@ -33,7 +33,7 @@ class Send(Params, frozen=True, kw_only=True):
     context_id: str = ""
     message_id: str = ""
     parts: tuple[Part, ...] = ()
-    metadata: dict[str, Any] = {}
+    metadata: dict[str, Any] = msgspec.field(default_factory=dict)
     dialect: str = ""
     verdict: bool = False
     repeat: str = ""

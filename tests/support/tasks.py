@@ -55,11 +55,12 @@ def skill(device: str, name: str, kind: str, *, online: bool | None = True, valu
 
 
 THERMOMETER = skill("thermo", "temperature", "sensor", value_type="number", unit="°C", value=21.5)
-LAMP = skill("lamp", "power", "switch", value_type="boolean", writable=True, repeat_safe=True)
+ON_OFF = ("on", "off", "toggle")
+LAMP = skill("lamp", "power", "switch", value_type="boolean", verbs=ON_OFF, writable=True, repeat_safe=True)
 DIMMER = skill(
     "lamp", "brightness", "number", value_type="number", unit="%", minimum=0, maximum=100, step=1, writable=True
 )
-BELL = skill("bell", "ring", "button", value_type="none", readable=False, writable=True)
+BELL = skill("bell", "ring", "button", value_type="none", verbs=("press",), readable=False, writable=True)
 DOOR = skill("door", "lock", "lock", value_type="text", verbs=("lock", "unlock"), writable=True, risk="high")
 ROBOT = skill("robot", "clean", "task", value_type="json", readable=False, writable=True, native=True, cancellable=True)
 

@@ -75,7 +75,7 @@ class Core:
         self.issuer, self.known, self.limits = issuer, known, limits
         self._timers: dict[str, Callable[[], None]] = {}
         self.asleep: dict[str, str] = {}
-        """Tasks that a device has yet to hear of or to answer: task id → device slug."""
+        """Tasks that are kept for a device until it is online: task id → device slug."""
         self.counts: dict[str, int] = {}
 
     # In a unit of node.db.
@@ -241,9 +241,9 @@ class Core:
 
     def _afterwards(self, task: Task, effects: list[Effect]) -> None:
         """Do what a committed step asks of the world."""
-        if task.final:
+        if task.final or task.sent:
             self.asleep.pop(task.id, None)
-        elif task.by_node and task.aim is not None and (not task.sent or task.state in (State.QUEUED, State.ACCEPTED)):
+        elif task.by_node and task.aim is not None:
             self.asleep[task.id] = device_of(task.aim.skill)
         for effect in effects:
             match effect:

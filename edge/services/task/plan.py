@@ -93,7 +93,8 @@ class Planner:
         return bool(here), here
 
     def _aimed(self, plan: Plan, skills: Sequence[Skill], who: Principal) -> Plan:
-        wanted = self._default_skill if self.is_node(plan.to) else ""
+        declared = (skill.id for skill in skills if skill.default)
+        wanted = self._default_skill if self.is_node(plan.to) else next(declared, "")
         aim = grammar.aim(plan.message.parts, plan.message.metadata, skills, wanted)
         if aim is None:
             question = self.message("", grammar.question(skills), {}, by="node")

@@ -111,18 +111,18 @@ class TaskService:
         core.arm(found)
         if not found.by_node or found.aim is None:
             return
-        skill = core.gate.skill(found.aim.skill)
-        if found.aim.native or not found.sent:
+        if not found.sent:
             core.asleep[found.id] = device_of(found.aim.skill)
+            skill = core.gate.skill(found.aim.skill)
             if skill is not None and skill.online is not False:
-                core.send(found.id, task.Send(restart=True))
-        elif found.aim.repeat_safe:
+                core.send(found.id, task.Send())
+        elif found.aim.native or found.aim.repeat_safe:
             core.send(found.id, task.Send(restart=True))
         else:
             core.send(found.id, task.Lost())
 
     def _device_changed(self, event: Event) -> None:
-        """A device came online: what it has not answered yet goes to it, once more or for the first time."""
+        """A device came online: what was kept for it goes out."""
         if event.kind == "device.online":
             for task_id, slug in list(self._core.asleep.items()):
                 if slug == event.key:
@@ -167,11 +167,7 @@ class TaskService:
             else:
                 self._core.step(unit, found, step)
 
-        def heard(result: BaseException | None) -> None:
-            self._core.asleep.pop(report.task_id, None)
-            done(result)
-
-        self._core.node.write(work, heard)
+        self._core.node.write(work, done)
 
     # AUN, and the control socket.
 
