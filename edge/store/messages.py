@@ -88,7 +88,7 @@ _BOOT = "SELECT boot FROM message_reader WHERE aid = ? AND device = ? AND slot =
 _SET_BOOT = "INSERT OR IGNORE INTO message_reader (aid, device, slot, boot) VALUES (?, ?, ?, ?)"
 _BURY = "UPDATE message SET kind = ?, flags = ?, payload = ? WHERE aid = ? AND seq = ?"
 _OLDEST = "SELECT id, boot, mono_us FROM message ORDER BY id LIMIT ?"
-_EXPIRING = "SELECT aid, max(seq), count(*), sum(length(payload)) FROM message WHERE id <= ? GROUP BY aid"
+_EXPIRING = "SELECT aid, max(seq), count(*), sum(length(payload)) FROM message WHERE id <= ? GROUP BY +aid"
 _EXPIRE = "DELETE FROM message WHERE id <= ?"
 _FORGET_CURSORS = "DELETE FROM message_cursor WHERE aid = ? AND sender > '' AND seq <= ?"
 _PUT_SPK = """INSERT INTO message_spk (aid, device, spk_id, spk_pk, signature, made_s, at_ms)

@@ -368,7 +368,8 @@ async def test_self_sync_wraps_reach_the_senders_other_devices(tmp_path: Path) -
 
 @pytest.mark.seed("S0-032")
 async def test_m23_a_payload_keeps_its_text_byte_for_byte(tmp_path: Path) -> None:
-    text = rb'{"type" : "e2ee.p2p_encrypted",  "version":"v2","n":1.50,"x":"\u00e9\/","recipients":[["bobb.edge.test",""]]}'
+    text = rb'{"type" : "e2ee.p2p_encrypted",  "version":"v2","n":1.50,"x":"\u00e9\/", "recipients":[["%b",""]]}'
+    text %= BOB.encode()
     async with post_office(tmp_path) as post:
         bob = await post.connect(BOB, "b1", announced=PEER)
         await post.offline().raw("message.send", b'{"to":"%b","payload": %b }' % (BOB.encode(), text))
