@@ -107,8 +107,8 @@ def _config(verbs: Any) -> None:
 
 
 def _mqtt(verbs: Any) -> None:
-    group = _group(verbs, "mqtt", "Speak MQTT with the node, as its operator or as a user of yours.")
-    pub = _verb(group, "pub", "mqtt:pub", "Publish one message and wait for its ack.")
+    group = _group(verbs, "mqtt", "The bus: publish and listen, as the operator or as a user.")
+    pub = _verb(group, "pub", "mqtt:pub", "Publish one message.")
     pub.add_argument("topic", metavar="TOPIC")
     pub.add_argument("payload", metavar="PAYLOAD", help="`-` reads standard input")
     pub.add_argument("--retain", action="store_true")
@@ -117,7 +117,7 @@ def _mqtt(verbs: Any) -> None:
     sub.add_argument("--count", type=int, default=0, metavar="N", help="end after N messages")
     for verb in (pub, sub):
         verb.add_argument("--qos", type=int, choices=[0, 1], default=1)
-        verb.add_argument("--username", default="", metavar="USER", help="default: an operator's account of this node")
+        verb.add_argument("--username", default="", metavar="USER", help="speak MQTT as this user, to try its password")
         verb.add_argument("--password-file", type=Path, metavar="FILE", help="the password of USER")
 
 

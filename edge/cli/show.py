@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -59,6 +60,11 @@ def word(value: object) -> str:
     if isinstance(value, Iterable):
         return ", ".join(word(item) for item in value) or "-"
     return str(value)
+
+
+def moment(at_us: int | None) -> str:
+    """µs since 1970 UTC as local time, "-" when nobody knows."""
+    return "-" if at_us is None else datetime.fromtimestamp(at_us // 1_000_000).astimezone().isoformat(" ")
 
 
 def printable(text: str) -> str:

@@ -51,7 +51,7 @@ def device_list(options: Namespace) -> int:
     return _list(
         options,
         ask(options.state_dir, "device.list"),
-        ["name", "online", "aid", "model"],
+        ["name", "online", "title", "skills", "aid"],
         none="no devices yet: `aun-edge device add NAME`",
     )
 
@@ -110,12 +110,11 @@ def agent_revoke(options: Namespace) -> int:
 
 def skill_list(options: Namespace) -> int:
     """All skills with their values."""
-    return _list(
-        options,
-        ask(options.state_dir, "skill.list"),
-        ["id", "kind", "value", "unit", "at", "risk"],
-        none="no skills yet: aun-edge device add NAME lets a device in",
-    )
+    rows = ask(options.state_dir, "skill.list")
+    if not options.json:
+        rows = [{**row, "at": show.moment(row["at"])} for row in rows]
+    columns = ["id", "kind", "value", "unit", "at", "risk"]
+    return _list(options, rows, columns, none="no skills yet: aun-edge device add NAME lets a device in")
 
 
 def skill_call(options: Namespace) -> int:
