@@ -1,0 +1,120 @@
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+
+import pytest
+from websockets.exceptions import ConnectionClosed
+
+from edge.config import load_config
+from edge.node.life import Node, StartFailed
+from edge.system.files import DirectoryInUse
+from edge.system.notify import ServiceManager
+from edge.system.ports import bind_tcp
+from tests.support.node import ISSUER, SETS, agent, running, socket
+
+
+async def test_the_ready_file_is_there_while_the_node_answers(node: Node) -> None:
+    path = node.config.state_dir / "run" / "ready.json"
+    ready = json.loads(path.read_bytes())
+    assert ready["pid"] == os.getpid()
+    assert ready["issuer"] == ISSUER
+    assert ready["endpoints"] == node.endpoints
+    assert Path(ready["tls_ca"]).read_text().startswith("-----BEGIN CERTIFICATE-----")
+    assert Path(ready["aun_root"]).read_text().startswith("-----BEGIN CERTIFICATE-----")
+
+
+async def test_a_node_that_left_takes_its_ready_file_along(tmp_path: Path) -> None:
+    async with running(tmp_path / "state") as node:
+        path = node.config.state_dir / "run" / "ready.json"
+        assert path.exists()
+    assert not path.exists()
+    assert not (tmp_path / "state" / "store" / "node.db-wal").exists()
+
+
+async def test_ports_picked_once_stay(tmp_path: Path) -> None:
+    async with running(tmp_path / "state") as node:
+        first = dict(node.endpoints)
+    async with running(tmp_path / "state") as node:
+        assert node.endpoints == first
+
+
+async def test_one_node_per_state_directory(node: Node) -> None:
+    with pytest.raises(DirectoryInUse):
+        async with running(node.config.state_dir):
+            pass
+
+
+async def test_an_explicit_listener_whose_port_is_taken_stops_the_start(tmp_path: Path) -> None:
+    with bind_tcp("127.0.0.1", 0) as taken:
+        taken.listen()
+        port = taken.getsockname()[1]
+        with pytest.raises(StartFailed, match=f"http.listen = 127.0.0.1:{port}"):
+            async with running(tmp_path / "state", f"http.listen=127.0.0.1:{port}"):
+                pass
+    assert not (tmp_path / "state" / "run" / "ready.json").exists()
+
+
+def taken_port(port: int) -> AbstractContextManager[object]:
+    """A port that is taken: by us, or already by somebody else."""
+    try:
+        made = bind_tcp("127.0.0.1", port)
+    except OSError:
+        return nullcontext()
+    made.listen()
+    return made
+
+
+async def test_a_default_listener_whose_port_is_taken_is_left_off_and_named(tmp_path: Path) -> None:
+    with taken_port(1883):
+        config = load_config(
+            state_dir=tmp_path / "state",
+            sets=[one for one in SETS if not one.startswith("mqtt")],
+            environ={},
+            system_file=tmp_path / "none.toml",
+        )
+        node = Node(config, ISSUER, ServiceManager({}))
+        run = asyncio.ensure_future(node.run())
+        await node.started.wait()
+        assert "127.0.0.1:1883 cannot be used" in node.facts()["left_off"]["mqtt"]
+        assert "mqtt" not in node.endpoints
+        node.stop()
+        await run
+
+
+async def test_a_restart_closes_sockets_with_1012_and_no_disconnect_event(tmp_path: Path) -> None:
+    async with running(tmp_path / "state") as node:
+        alice = await agent(node, "alice")
+        async with alice.connected() as wire:
+            node.stop()
+            with pytest.raises(ConnectionClosed) as closed:
+                await wire.event("event/gateway.disconnect")
+            assert closed.value.rcvd is not None
+            assert closed.value.rcvd.code == 1012
+            assert wire.events == []
+
+
+@pytest.mark.seed("S0-166")
+async def test_a_token_survives_a_restart(tmp_path: Path) -> None:
+    async with running(tmp_path / "state") as node:
+        alice = await agent(node, "alice")
+    async with running(tmp_path / "state") as node:
+        alice.node = node
+        async with alice.connected() as wire:
+            assert (await wire.call("meta.ping"))["pong"] is True
+
+
+async def test_https_opens_with_the_first_device(tmp_path: Path) -> None:
+    async with running(tmp_path / "state") as node:
+        assert "https" not in node.endpoints
+        assert node.well() == {"started": True, "node.db": True, "hot.db": True, "bus": True}
+
+
+async def test_an_unauthenticated_socket_may_ping_and_no_more(node: Node) -> None:
+    async with socket(node) as wire:
+        assert (await wire.call("meta.ping"))["pong"] is True
+        with pytest.raises(Exception, match="-32013"):
+            await wire.call("message.pull")
