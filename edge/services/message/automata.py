@@ -22,6 +22,7 @@ from edge.contract.wire import decode
 from edge.protocol import aid as aids
 from edge.protocol import grammar, parts
 from edge.protocol.aun_events import Delivery
+from edge.services.message.memory import acknowledged
 from edge.store import messages
 from edge.store.messages import ENCRYPTED, RECALLED, Message, Owed, Reader
 
@@ -160,7 +161,8 @@ def _unread(unit: Unit, reader: Reader) -> list[Message]:
 
 
 def _taken(unit: Unit, row: Message, owed: Owed | None) -> None:
-    messages.ack(unit, Reader(row.aid), row.seq)
+    now = messages.ack(unit, Reader(row.aid), row.seq)
+    unit.emit(acknowledged(Reader(row.aid), row.sender, now, unit.wall_us // 1000))
     if owed is not None:
         messages.owe(unit, owed)
 
@@ -182,9 +184,9 @@ def _said(payload: Mapping[str, Any]) -> tuple[parts.Part, ...] | None:
 def _outcome(task: Mapping[str, Any]) -> dict[str, Any]:
     """The text and the artifacts that answer for a task."""
     artifacts = [found for found in task.get("artifacts", []) if isinstance(found, dict)]
-    words = [str(found["content"]) for found in artifacts if isinstance(found.get("content"), str)]
-    if not words:
-        words = [str(said["content"]) for said in task.get("messages", [])[-1:] if isinstance(said.get("content"), str)]
+    told = [found for found in task.get("messages", [])[-1:] if isinstance(found, dict)]
+    said = artifacts or ([] if task.get("reason") else told)
+    words = [str(found["content"]) for found in said if isinstance(found.get("content"), str)]
     text = "\n".join(word for word in words if word) or str(task.get("reason") or task.get("status", ""))
     return {"text": text, "artifacts": artifacts} if artifacts else {"text": text}
 

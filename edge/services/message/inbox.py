@@ -14,17 +14,16 @@ import msgspec
 
 from edge.contract.channel import Presence
 from edge.contract.errors import InvalidParams, NotPermitted
-from edge.contract.event import Event
 from edge.contract.limit import Limits
 from edge.contract.op import Call, op
 from edge.contract.store import INCARNATION_SHIFT, Store, Unit
 from edge.contract.time import Clock, wall_ms
-from edge.contract.wire import decode, dumps
+from edge.contract.wire import decode
 from edge.protocol import aid as aids
 from edge.protocol import aun
-from edge.protocol.aun_events import Acked, Delivery, flat_row, v2_row
+from edge.protocol.aun_events import Delivery, flat_row, v2_row
 from edge.services.message import records as r
-from edge.services.message.memory import Memory, delivery_of
+from edge.services.message.memory import Memory, acknowledged, delivery_of
 from edge.services.message.post import sender_of
 from edge.store import messages
 from edge.store.messages import Reader
@@ -360,7 +359,7 @@ class InboxService:
             covered = {name for number, name in queued.items() if before < number <= now}
             covered |= messages.covered(unit, reader.aid, before, now) if now > before else set()
             for name in sorted(covered & {sender} if sender else covered):
-                unit.emit(_acked(reader, name, now, at_ms, peer=bool(sender)))
+                unit.emit(acknowledged(reader, name, now, at_ms, peer=bool(sender)))
             return now, max(now, min(seq, head) if seq <= head else now)
 
         now, effective = await self._node.commit(work)
@@ -476,13 +475,6 @@ def _first_generation(call: Call[Any]) -> bool:
     hello = decode(call.door.hello, dict[str, Any]) if call.door.hello else {}
     capabilities = hello.get("capabilities")
     return isinstance(capabilities, dict) and capabilities.get("e2ee") is True and not aun.hello(hello).peer_pull
-
-
-def _acked(reader: Reader, sender: str, seq: int, at_ms: int, *, peer: bool) -> Event:
-    body = Acked(
-        by=reader.aid, device=reader.device, slot=reader.slot, seq=seq, sent_ms=at_ms, sender=sender, peer=peer
-    )
-    return Event("inbox", reader.aid, seq, "message.ack", dumps(body), frozenset({sender}))
 
 
 def _entry(sender: str, head: int, acked: int, boot: int, floor: int, *, volatile: bool) -> r.PeerEntry:

@@ -15,11 +15,11 @@ from edge.contract.limit import Limits
 from edge.contract.store import Unit
 from edge.contract.time import Clock, Stamp
 from edge.contract.wire import decode, dumps
-from edge.protocol.aun_events import Delivery
+from edge.protocol.aun_events import Acked, Delivery
 from edge.services.message.records import RING_TOTAL
 from edge.services.message.ring import Ring, Routes
 from edge.services.message.volatile import Volatile
-from edge.store.messages import ENCRYPTED, QUIET, RECALLED, SYNC, V2, Message
+from edge.store.messages import ENCRYPTED, QUIET, RECALLED, SYNC, V2, Message, Reader
 
 Known = Callable[[Unit, str], bool]
 """Does this AID exist on this node? Runs inside a unit."""
@@ -94,6 +94,14 @@ def received(message: Delivery, seq: int, *, inbox: str = "", only: str = "") ->
     """The event of a message in an inbox."""
     aid = inbox or message.to
     return Event("inbox", aid, seq, "message.received", dumps(message), frozenset({aid}), only)
+
+
+def acknowledged(reader: Reader, sender: str, seq: int, at_ms: int, *, peer: bool = False) -> Event:
+    """The event that tells a sender how far a reader has read."""
+    body = Acked(
+        by=reader.aid, device=reader.device, slot=reader.slot, seq=seq, sent_ms=at_ms, sender=sender, peer=peer
+    )
+    return Event("inbox", reader.aid, seq, "message.ack", dumps(body), frozenset({sender}))
 
 
 def row_of(message: Delivery, at: Stamp, *, inbox: str = "") -> Message:
