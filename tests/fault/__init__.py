@@ -1,0 +1,1 @@
+"""Faults made on purpose: power cuts from a trace of system calls, kills under load."""
