@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING
 from edge.contract.bus import Admission
 from edge.protocol.mqtt import limits
 from edge.protocol.mqtt.codec import V5, Connect
-from edge.protocol.mqtt.connection import JOURNAL, Connection, Reply, State
+from edge.protocol.mqtt.connection import Connection
 from edge.protocol.mqtt.fields import Fault
 from edge.protocol.mqtt.properties import Prop, Properties
 from edge.protocol.mqtt.reasons import Reason
 from edge.protocol.mqtt.rights import Rights
 from edge.protocol.mqtt.session import Session
+from edge.protocol.mqtt.wire import JOURNAL, Reply, State
 
 if TYPE_CHECKING:
     from edge.protocol.mqtt.broker import Broker

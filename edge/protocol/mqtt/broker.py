@@ -10,24 +10,27 @@ from collections.abc import Callable, Iterable
 
 from edge.contract.bus import Admission, Publish, Sink
 from edge.contract.limit import Limit, Limits
-from edge.contract.principal import GUEST, Principal
+from edge.contract.principal import Principal
 from edge.contract.time import SECOND, Stamp
 from edge.protocol.mqtt import admit, limits, subscribing
 from edge.protocol.mqtt import message as messages
+from edge.protocol.mqtt.ackline import AckLine
 from edge.protocol.mqtt.codec import Connect, Subscribe, Unsubscribe
-from edge.protocol.mqtt.connection import AT_ONCE, JOURNAL, Connection, Reply, Wire
+from edge.protocol.mqtt.connection import Connection
 from edge.protocol.mqtt.deadlines import Deadlines
 from edge.protocol.mqtt.fields import Fault
 from edge.protocol.mqtt.journal import Journal, Write
 from edge.protocol.mqtt.message import Message
 from edge.protocol.mqtt.reasons import Reason
 from edge.protocol.mqtt.router import Retained, Route, Router
+from edge.protocol.mqtt.sender import Sender
 from edge.protocol.mqtt.session import HELD, READY, Bounds, Key, Outgoing, Session, Subscription
 from edge.protocol.mqtt.topics import valid_topic
+from edge.protocol.mqtt.wire import AT_ONCE, JOURNAL, Reply, Wire
 
 logger = logging.getLogger(__name__)
 
-Ack = tuple[int, Connection, bytes | Reply]
+Ack = tuple[int, AckLine, bytes | Reply]
 Ask = Callable[[Connection, Connect, Callable[[Admission | None], None]], None]
 """Asks who this is; answers now or later, once, in the loop."""
 
@@ -40,7 +43,7 @@ class Hold:
     def __init__(self) -> None:
         self.open = 1
         self.error: BaseException | None = None
-        self.connections: dict[Connection, None] = {}
+        self.connections: dict[AckLine, None] = {}
         self.calls: list[Callable[[BaseException | None], None]] = []
 
     def done(self, error: BaseException | None = None) -> None:
@@ -80,12 +83,11 @@ class Broker:
         self.connections: set[Connection] = set()
         self.batch: list[Publish] = []
         self.acks: list[Ack] = []
-        self.dirty: list[Connection] = []
+        self.dirty: list[Sender] = []
         self.counters: dict[str, int] = {}
-        self.nobody: Principal = GUEST
         self._journaled: set[int] = set()
         self._unsent: list[tuple[Session, Outgoing]] = []
-        self.releasing: dict[tuple[int, int], Connection] = {}
+        self.releasing: dict[tuple[int, int], AckLine] = {}
         self.numbers = 0
         self.session_numbers = 0
         self._read_limits(bounds)
@@ -406,9 +408,9 @@ class Broker:
         """A message given up after it was taken."""
         self.count(f"dropped.{reason}")
 
-    def too_large_for(self, connection: Connection, message: Message) -> None:
+    def too_large_for(self, session: Session | None, message: Message) -> None:
         """A message above the packet size that this client takes."""
-        self.lost("too_large_for_client", message, connection.session, None)
+        self.lost("too_large_for_client", message, session, None)
 
     def refused(self, publish: Publish, connection: Connection, reason: Reason) -> None:
         """A publish that was not taken."""
@@ -555,7 +557,7 @@ class _Release(Reply):
         super().__init__()
         self._broker, self._session, self._packet_id, self._pubcomp = broker, session, packet_id, pubcomp
 
-    def decide(self, kept: bool, hold: Hold, connection: Connection) -> None:
+    def decide(self, kept: bool, hold: Hold, connection: AckLine) -> None:
         """At the end of the turn."""
         broker, session, packet_id = self._broker, self._session, self._packet_id
         if kept:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import deque
-from enum import Enum
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from edge.contract.bus import Publish
+from edge.contract.principal import GUEST, Principal
 from edge.contract.time import SECOND
 from edge.protocol.mqtt import codec, limits
 from edge.protocol.mqtt import message as messages
+from edge.protocol.mqtt.ackline import AckLine
 from edge.protocol.mqtt.codec import V5, V311
 from edge.protocol.mqtt.deadlines import Deadline
 from edge.protocol.mqtt.fields import Fault, violation
@@ -17,138 +18,50 @@ from edge.protocol.mqtt.message import Message
 from edge.protocol.mqtt.properties import Prop, Properties
 from edge.protocol.mqtt.reasons import CONNACK_311, FROM_CLIENT, Packet, Reason
 from edge.protocol.mqtt.router import Route
-from edge.protocol.mqtt.session import HELD, RELEASED, SENT, Outgoing, Session, Subscription
+from edge.protocol.mqtt.session import Outgoing, Session
+from edge.protocol.mqtt.wire import AT_ONCE, JOURNAL, State, Wire
 
 if TYPE_CHECKING:
-    from edge.protocol.mqtt.broker import Broker, Hold
+    from edge.protocol.mqtt.broker import Broker
 
-AT_ONCE, JOURNAL = -2, -1
-"""What an ack waits for besides the position of a message in the batch: nothing of its own; the journal."""
-
-
-class State(Enum):
-    """NEW waits for CONNECT, OPENING for what CONNACK waits for."""
-
-    NEW = 1
-    OPENING = 2
-    OPEN = 3
-    CLOSED = 4
+MOST_ROUTES = 256
+"""Topics of one connection in its short cut to their routes; then it starts anew."""
 
 
-class Wire(Protocol):
-    """What carries the bytes."""
-
-    def write(self, data: bytes) -> None:
-        """Send; never waits."""
-        ...
-
-    def buffered(self) -> int:
-        """Bytes written and not yet taken by the kernel."""
-        ...
-
-    def pause(self) -> None:
-        """Read no more for now."""
-        ...
-
-    def resume(self) -> None:
-        """Read again."""
-        ...
-
-    def close(self) -> None:
-        """Close once what is buffered has been taken."""
-        ...
-
-    def abort(self) -> None:
-        """Close at once."""
-        ...
-
-
-class Reply:
-    """An ack with something to do: `kept` when what it waits for is on disk, `failed` when it cannot be."""
-
-    __slots__ = ("data",)
-
-    def __init__(self, data: bytes = b"") -> None:
-        self.data = data
-
-    def kept(self) -> bytes:
-        """The bytes to send."""
-        return self.data
-
-    def failed(self) -> bytes | None:
-        """The bytes to send instead; None keeps the ack back."""
-        return None
-
-
-class Connection:
+class Connection(AckLine):
     """The machine of one client's connection; `receive` never raises on what the client sent."""
 
     __slots__ = (
-        "_aliases",
-        "_backlog",
-        "_blocked",
         "_client_aliases",
-        "_held",
         "_keep_alive",
         "_limit",
-        "_paused",
-        "_replay",
         "_routes",
         "_tail",
         "_timeout",
         "_wanted",
-        "_watch",
-        "_watched_us",
         "address",
-        "alias_maximum",
-        "broker",
         "client_id",
         "heard_us",
-        "out",
-        "packet_maximum",
-        "quick",
-        "room",
-        "session",
-        "state",
-        "unacked",
         "user",
-        "version",
         "who",
-        "wire",
     )
 
     def __init__(self, broker: Broker, wire: Wire, address: str) -> None:
-        self.broker, self.wire, self.address = broker, wire, address
-        self.state = State.NEW
-        self.version = V311
-        self.quick = 0
-        """The version, when a PUBLISH with QoS 0 needs nothing of this connection's own; else 0."""
-        self.session: Session | None = None
+        super().__init__(broker, wire)
+        self.address = address
         self.client_id = self.user = ""
-        self.who = broker.nobody
-        self.out: list[bytes] = []
-        self.room = broker.write_octets
-        """How many bytes may still be written before QoS 0 is dropped."""
+        self.who: Principal = GUEST
         self.heard_us = broker.now_us
-        self.packet_maximum = 0
-        self.alias_maximum = 0
         self._limit = broker.connect_octets
         self._routes: dict[bytes, Route] = {}
+        """Topics that this client may publish to, as they stand in a packet."""
         self._tail = bytearray()
         self._wanted = 2
-        self._held: deque[tuple[Hold | None, list[bytes | Reply]]] | None = None
-        self.unacked = 0
-        """PUBLISH packets with QoS 1 whose PUBACK has not left."""
-        self._watch: Deadline | None = None
-        self._watched_us = 0
-        self._paused = False
-        self._backlog: deque[Outgoing] | None = None
-        self._replay: deque[tuple[str, Subscription]] | None = None
-        self._aliases: dict[str, int] | None = None
+        """How many bytes the tail must have before there can be a packet in it."""
         self._client_aliases: dict[int, str] | None = None
-        self._blocked: Deadline | None = None
         self._keep_alive = 0
-        self._timeout: Deadline | None = broker.deadlines.at(self.heard_us + broker.connect_us, self._connect_timed_out)
+        due = self.heard_us + broker.connect_us
+        self._timeout: Deadline | None = broker.deadlines.at(due, self._connect_timed_out)
 
     # Bytes in.
 
@@ -390,7 +303,7 @@ class Connection:
             assert self.session is not None  # noqa: S101 - open
             if not self.session.rights.may_publish(topic):
                 return None, Reason.NOT_AUTHORIZED
-            if len(self._routes) >= 256:
+            if len(self._routes) >= MOST_ROUTES:
                 self._routes.clear()
             route = self._routes[name] = broker.router.route(topic)
         if packet.properties.get(Prop.PAYLOAD_FORMAT) and not _is_text(packet.payload):
@@ -497,286 +410,6 @@ class Connection:
             self.broker.set_expiry(session, expiry)
         self.close(None, will=packet.reason != Reason.SUCCESS)
 
-    # To the client.
-
-    def send0(self, message: Message, retain: bool, ids: tuple[int, ...]) -> None:
-        """Send with QoS 0, or lose it, counted, when the client does not take what it has."""
-        session = self.session
-        if self.state is not State.OPEN or session is None:
-            return
-        plain = self.quick and not retain and not ids
-        now_us = self.broker.now_us
-        frame = message.plain0(self.version, now_us) if plain else self._packet_of(message, 0, retain, ids)
-        if frame is None:
-            return
-        if self.room < len(frame) and not self.make_room(len(frame)):
-            self.broker.lost_live(message.publish.topic, session, limits.WRITE_OCTETS)
-            return
-        self._put(frame)
-
-    def _packet_of(
-        self, message: Message, qos: int, retain: bool, ids: tuple[int, ...], packet_id: int = 0, dup: bool = False
-    ) -> bytes | None:
-        """The packet for this client, with its alias; None when it is larger than the client takes (MQTT-3.1.2-24)."""
-        now_us = self.broker.now_us
-        alias, head = self._alias(message.publish.topic) if self.alias_maximum else (0, None)
-        frame = messages.packet(
-            message, self.version, qos, retain, now_us, packet_id=packet_id, dup=dup, ids=ids, alias=alias, head=head
-        )
-        if self.packet_maximum and len(frame) > self.packet_maximum:
-            if alias and head is None and self._aliases is not None:
-                del self._aliases[message.publish.topic]
-            self.broker.too_large_for(self, message)
-            return None
-        return frame
-
-    def _alias(self, topic: str) -> tuple[int, bytes | None]:
-        """The topic alias and, once the client knows it, an empty topic (MQTT 5 §3.3.2.3.4)."""
-        if self._aliases is None:
-            self._aliases = {}
-        known = self._aliases.get(topic)
-        if known is not None:
-            return known, b"\0\0"
-        if len(self._aliases) >= self.alias_maximum:
-            return 0, None
-        alias = self._aliases[topic] = len(self._aliases) + 1
-        return alias, None
-
-    def send_outgoing(self, out: Outgoing) -> None:
-        """Send a message in flight, again if it was sent before; settle it when the client cannot take it."""
-        message = out.message
-        if out.state == RELEASED:
-            self._put(b"\x62\x02" + out.packet_id.to_bytes(2, "big"))
-            return
-        dup = out.state == SENT
-        out.state = SENT
-        if out.qos == 1 and not dup and self.quick == V311 and not out.retain:
-            prefix, payload = message.prefix1(), message.publish.payload
-            if not self.out:
-                self.broker.dirty.append(self)
-            self.out += (prefix, out.packet_id.to_bytes(2, "big"), payload)
-            self.room -= len(prefix) + len(payload) + 2
-            return
-        frame = self._packet_of(message, out.qos, out.retain, out.ids, out.packet_id, dup)
-        if frame is not None:
-            self._put(frame)
-        elif self.session is not None and self.session.inflight.pop(out.packet_id, None) is out:
-            self.broker.settled(self.session, out)
-
-    @property
-    def writable(self) -> bool:
-        """Open, and within its write buffer."""
-        return self.room > 0 and self.state is State.OPEN and not self._backlog
-
-    @property
-    def stalled(self) -> bool:
-        """Whether something waits for room that there is again."""
-        session = self.session
-        return (
-            self.room > 0
-            and session is not None
-            and bool(session.queue or self._replay or self._backlog)
-            and self.state is State.OPEN
-        )
-
-    def pump(self) -> None:
-        """Send what waits: first what was in flight before, then the queue, then retained messages."""
-        session = self.session
-        while session is not None and self.room > 0 and self.state is State.OPEN:
-            if not self._pump_one(session):
-                break
-        if self.out:
-            self.broker.need_turn()
-
-    def _pump_one(self, session: Session) -> bool:
-        if self._backlog:
-            if len(session.inflight) - len(self._backlog) >= session.window:
-                return False
-            out = self._backlog.popleft()
-            if out.state != HELD:
-                self.send_outgoing(out)
-            return True
-        following = session.next()
-        if following is not None:
-            if session.rights.may_read(following.message.publish.topic):
-                self.broker.launched(session, following)
-            else:
-                self.broker.not_for(session, following)
-            return True
-        return self._pump_replay(session)
-
-    def durable(self, out: Outgoing) -> None:
-        """A message that waited for the disk may be sent."""
-        if self.state is State.OPEN and not (self._backlog and out in self._backlog):
-            self.send_outgoing(out)
-
-    def replay(self, topics: list[str], subscription: Subscription) -> bool:
-        """Queue retained messages for a new subscription; False when too many wait already."""
-        if self._replay is None:
-            self._replay = deque()
-        if topics and len(self._replay) + len(topics) > self.broker.most_replayed:
-            return False
-        self._replay.extend((topic, subscription) for topic in topics)
-        return True
-
-    def _pump_replay(self, session: Session) -> bool:
-        """Send one retained message, as it is now; False when there is none or it has to wait."""
-        if not self._replay:
-            return False
-        topic, subscription = self._replay[0]
-        message = self.broker.retained.get(topic, self.broker.now_us)
-        qos = min(subscription.qos, message.publish.qos) if message is not None else 0
-        if qos and (session.queue or len(session.inflight) >= session.window):
-            return False
-        self._replay.popleft()
-        if message is not None and session.rights.may_read(topic):
-            self.broker.send_to(subscription, message, qos, True)
-        return True
-
-    # Acks.
-
-    def ack(self, waits_for: int, reply: bytes | Reply) -> None:
-        """Queue an ack in the order of §4.6; it leaves when what it waits for is on disk."""
-        self.broker.acks.append((waits_for, self, reply))
-
-    def acked_with(self, reply: bytes | Reply, hold: Hold | None) -> None:
-        """At the end of a turn: send an ack, or line it up behind those that still wait."""
-        if hold is None and not self._held:
-            self._send_ack(reply if isinstance(reply, bytes) else reply.kept())
-            return
-        if self._held is None:
-            self._held = deque()
-        if hold is not None:
-            hold.connections[self] = None
-        if self._held and (hold is None or self._held[-1][0] is hold):
-            self._held[-1][1].append(reply)
-        else:
-            self._held.append((hold, [reply]))
-            if len(self._held) == 1:
-                self._watch_acks()
-        if self.unacked >= self.broker.receive_maximum and not self._paused:
-            self.broker.limits.hit(limits.RECEIVE_MAXIMUM)
-            self._paused = True
-            self.wire.pause()
-
-    def _watch_acks(self) -> None:
-        """The front of the held acks is a new one: see that it does not wait for ever."""
-        broker = self.broker
-        self._watched_us = broker.now_us
-        if self._watch is None:
-            self._watch = broker.deadlines.at(self._watched_us + broker.held_us, self._held_too_long)
-
-    def _held_too_long(self) -> None:
-        self._watch = None
-        if not self._held:
-            return
-        due = self._watched_us + self.broker.held_us
-        if due > self.broker.now_us:
-            self._watch = self.broker.deadlines.at(due, self._held_too_long)
-            return
-        self.broker.limits.hit(limits.HELD_ACK_S)
-        self.broker.count("closed.held_ack_s")
-        self.close(Reason.SERVER_BUSY, "the store keeps nothing now")
-
-    def release_acks(self) -> None:
-        """Send the acks at the front whose wait is over."""
-        held = self._held
-        if not held or self.state is State.CLOSED:
-            return
-        while held:
-            hold, replies = held[0]
-            if hold is not None and hold.open:
-                break
-            if hold is not None and hold.error is not None:
-                if not self._fail_acks(replies):
-                    return
-            else:
-                for reply in replies:
-                    self._send_ack(reply if isinstance(reply, bytes) else reply.kept())
-            held.popleft()
-        if held:
-            self._watch_acks()
-        if self._paused and self.unacked < self.broker.receive_maximum:
-            self._paused = False
-            self.wire.resume()
-        self.broker.need_turn()
-
-    def _fail_acks(self, replies: list[bytes | Reply]) -> bool:
-        """What the store refused: 5 is told (quota exceeded), 3.1.1 is kept waiting; False when acks stay held."""
-        while replies:
-            reply = replies[0]
-            answer = _refusal(reply, self.version) if isinstance(reply, bytes) else reply.failed()
-            if answer is None:
-                break
-            replies.pop(0)
-            self._send_ack(answer)
-        if replies and sum(len(waiting) for _, waiting in self._held or ()) >= self.broker.held_acks:
-            self.broker.limits.hit(limits.HELD_ACKS)
-            self.broker.count("closed.held_acks")
-            self.close(Reason.QUOTA_EXCEEDED, "the store keeps nothing now")
-        return not replies
-
-    def _send_ack(self, data: bytes) -> None:
-        if data and data[0] == 0x40:
-            self.unacked -= 1
-        if self.state is State.OPEN:
-            self._put(data)
-
-    @property
-    def holds_acks(self) -> bool:
-        """Whether an ack still waits."""
-        return bool(self._held)
-
-    # Bytes out.
-
-    def _put(self, data: bytes) -> None:
-        if not data:
-            return
-        if not self.out:
-            self.broker.dirty.append(self)
-        self.out.append(data)
-        self.room -= len(data)
-
-    def flush(self) -> None:
-        """Hand everything to the wire, in one piece."""
-        out = self.out
-        if out:
-            data = out[0] if len(out) == 1 else b"".join(out)
-            out.clear()
-            self.wire.write(data)
-            self.room = self.broker.write_octets - self.wire.buffered()
-
-    def make_room(self, octets: int) -> bool:
-        """Write before the end of the turn when the buffer is full; whether it then has room."""
-        self.flush()
-        if self.out:
-            self.broker.dirty.append(self)
-        return self.room >= octets or (octets > self.broker.write_octets and self.room == self.broker.write_octets)
-
-    def blocked(self) -> None:
-        """The wire is full: give the client some time."""
-        if self._blocked is None and self.state is not State.CLOSED:
-            self._blocked = self.broker.deadlines.at(
-                self.broker.now_us + self.broker.blocked_us, self._blocked_too_long
-            )
-            self.broker.need_turn()
-
-    def unblocked(self) -> None:
-        """The wire takes more."""
-        self.broker.deadlines.cancel(self._blocked)
-        self._blocked = None
-        if self.state is State.OPEN:
-            self.room = self.broker.write_octets - self.wire.buffered()
-            self.pump()
-            self.broker.need_turn()
-
-    def _blocked_too_long(self) -> None:
-        self._blocked = None
-        self.broker.limits.hit(limits.BLOCKED_S)
-        self.broker.count("closed.blocked")
-        self.wire.abort()
-        self.close(None)
-
     # The end.
 
     def close(self, reason: Reason | None, clause: str = "", *, will: bool = True) -> None:
@@ -804,13 +437,6 @@ class Connection:
     def lost(self) -> None:
         """The wire is gone."""
         self.close(None)
-
-
-def _refusal(ack: bytes, version: int) -> bytes | None:
-    """PUBACK or PUBREC as a refusal of version 5."""
-    if version == V5 and ack[0] in (0x40, 0x50):
-        return bytes((ack[0], 3)) + ack[2:4] + bytes((Reason.QUOTA_EXCEEDED,))
-    return None
 
 
 def _is_text(payload: bytes) -> bool:

@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING
 
 from edge.protocol.mqtt import codec, limits
 from edge.protocol.mqtt.codec import V5, Suback, Subscribe, Unsuback, Unsubscribe, Wish
-from edge.protocol.mqtt.connection import AT_ONCE, JOURNAL, Connection, Reply
+from edge.protocol.mqtt.connection import Connection
 from edge.protocol.mqtt.properties import Prop
 from edge.protocol.mqtt.reasons import Reason
 from edge.protocol.mqtt.session import Session, Subscription
 from edge.protocol.mqtt.topics import SHARE, share_of
+from edge.protocol.mqtt.wire import AT_ONCE, JOURNAL, Reply
 
 if TYPE_CHECKING:
     from edge.protocol.mqtt.broker import Broker

@@ -1,0 +1,130 @@
+"""Acks of one connection: in the order of MQTT §4.6, each when what it waits for is on disk."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+from edge.protocol.mqtt import limits
+from edge.protocol.mqtt.codec import V5
+from edge.protocol.mqtt.deadlines import Deadline
+from edge.protocol.mqtt.reasons import Reason
+from edge.protocol.mqtt.sender import Sender
+from edge.protocol.mqtt.wire import Reply, State, Wire
+
+if TYPE_CHECKING:
+    from edge.protocol.mqtt.broker import Broker, Hold
+
+
+class AckLine(Sender):
+    """A line of acks: who waits keeps those behind waiting; who waits for nothing waits only for those before."""
+
+    __slots__ = ("_held", "_paused", "_watch", "_watched_us", "unacked")
+
+    def __init__(self, broker: Broker, wire: Wire) -> None:
+        super().__init__(broker, wire)
+        self.unacked = 0
+        """PUBLISH packets with QoS 1 whose PUBACK has not left."""
+        self._held: deque[tuple[Hold | None, list[bytes | Reply]]] | None = None
+        self._watch: Deadline | None = None
+        self._watched_us = 0
+        self._paused = False
+
+    def ack(self, waits_for: int, reply: bytes | Reply) -> None:
+        """Queue an ack in the order of §4.6; it leaves when what it waits for is on disk."""
+        self.broker.acks.append((waits_for, self, reply))
+
+    def acked_with(self, reply: bytes | Reply, hold: Hold | None) -> None:
+        """At the end of a turn: send an ack, or line it up behind those that still wait."""
+        if hold is None and not self._held:
+            self._send_ack(reply if isinstance(reply, bytes) else reply.kept())
+            return
+        if self._held is None:
+            self._held = deque()
+        if hold is not None:
+            hold.connections[self] = None
+        if self._held and (hold is None or self._held[-1][0] is hold):
+            self._held[-1][1].append(reply)
+        else:
+            self._held.append((hold, [reply]))
+            if len(self._held) == 1:
+                self._watch_acks()
+        if self.unacked >= self.broker.receive_maximum and not self._paused:
+            self.broker.limits.hit(limits.RECEIVE_MAXIMUM)
+            self._paused = True
+            self.wire.pause()
+
+    def _watch_acks(self) -> None:
+        """The front of the held acks is a new one: see that it does not wait for ever."""
+        broker = self.broker
+        self._watched_us = broker.now_us
+        if self._watch is None:
+            self._watch = broker.deadlines.at(self._watched_us + broker.held_us, self._held_too_long)
+
+    def _held_too_long(self) -> None:
+        self._watch = None
+        if not self._held:
+            return
+        due = self._watched_us + self.broker.held_us
+        if due > self.broker.now_us:
+            self._watch = self.broker.deadlines.at(due, self._held_too_long)
+            return
+        self.broker.limits.hit(limits.HELD_ACK_S)
+        self.broker.count("closed.held_ack_s")
+        self.close(Reason.SERVER_BUSY, "the store keeps nothing now")
+
+    def release_acks(self) -> None:
+        """Send the acks at the front whose wait is over."""
+        held = self._held
+        if not held or self.state is State.CLOSED:
+            return
+        while held:
+            hold, replies = held[0]
+            if hold is not None and hold.open:
+                break
+            if hold is not None and hold.error is not None:
+                if not self._fail_acks(replies):
+                    return
+            else:
+                for reply in replies:
+                    self._send_ack(reply if isinstance(reply, bytes) else reply.kept())
+            held.popleft()
+        if held:
+            self._watch_acks()
+        if self._paused and self.unacked < self.broker.receive_maximum:
+            self._paused = False
+            self.wire.resume()
+        self.broker.need_turn()
+
+    def _fail_acks(self, replies: list[bytes | Reply]) -> bool:
+        """What the store refused: 5 is told (quota exceeded), 3.1.1 is kept waiting; False when acks stay held."""
+        while replies:
+            reply = replies[0]
+            answer = _refusal(reply, self.version) if isinstance(reply, bytes) else reply.failed()
+            if answer is None:
+                break
+            replies.pop(0)
+            self._send_ack(answer)
+        if replies and sum(len(waiting) for _, waiting in self._held or ()) >= self.broker.held_acks:
+            self.broker.limits.hit(limits.HELD_ACKS)
+            self.broker.count("closed.held_acks")
+            self.close(Reason.QUOTA_EXCEEDED, "the store keeps nothing now")
+        return not replies
+
+    def _send_ack(self, data: bytes) -> None:
+        if data and data[0] == 0x40:
+            self.unacked -= 1
+        if self.state is State.OPEN:
+            self._put(data)
+
+    @property
+    def holds_acks(self) -> bool:
+        """Whether an ack still waits."""
+        return bool(self._held)
+
+
+def _refusal(ack: bytes, version: int) -> bytes | None:
+    """PUBACK or PUBREC as a refusal of version 5."""
+    if version == V5 and ack[0] in (0x40, 0x50):
+        return bytes((ack[0], 3)) + ack[2:4] + bytes((Reason.QUOTA_EXCEEDED,))
+    return None

@@ -1,0 +1,248 @@
+"""The half of a connection that speaks: packets for one client, what waits for room, bytes for the wire."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+from edge.protocol.mqtt import limits
+from edge.protocol.mqtt import message as messages
+from edge.protocol.mqtt.codec import V311
+from edge.protocol.mqtt.deadlines import Deadline
+from edge.protocol.mqtt.message import Message
+from edge.protocol.mqtt.reasons import Reason
+from edge.protocol.mqtt.session import HELD, RELEASED, SENT, Outgoing, Session, Subscription
+from edge.protocol.mqtt.wire import State, Wire
+
+if TYPE_CHECKING:
+    from edge.protocol.mqtt.broker import Broker
+
+
+class Sender:
+    """Output of a turn gathers in `out` and leaves in one piece; `room` is what the client may still be sent."""
+
+    __slots__ = (
+        "_aliases",
+        "_backlog",
+        "_blocked",
+        "_replay",
+        "alias_maximum",
+        "broker",
+        "out",
+        "packet_maximum",
+        "quick",
+        "room",
+        "session",
+        "state",
+        "version",
+        "wire",
+    )
+
+    def __init__(self, broker: Broker, wire: Wire) -> None:
+        self.broker, self.wire = broker, wire
+        self.state = State.NEW
+        self.version = V311
+        self.quick = 0
+        """The version, when a PUBLISH with QoS 0 needs nothing of this connection's own; else 0."""
+        self.session: Session | None = None
+        self.out: list[bytes] = []
+        self.room = broker.write_octets
+        self.packet_maximum = 0
+        """The largest packet that the client takes; 0 is any (MQTT 5 §3.1.2.11.4)."""
+        self.alias_maximum = 0
+        self._backlog: deque[Outgoing] | None = None
+        """In flight on an earlier connection and not yet sent on this one."""
+        self._replay: deque[tuple[str, Subscription]] | None = None
+        """Retained messages yet to be sent."""
+        self._aliases: dict[str, int] | None = None
+        self._blocked: Deadline | None = None
+
+    # To the client.
+
+    def send0(self, message: Message, retain: bool, ids: tuple[int, ...]) -> None:
+        """Send with QoS 0, or lose it, counted, when the client does not take what it has."""
+        session = self.session
+        if self.state is not State.OPEN or session is None:
+            return
+        plain = self.quick and not retain and not ids
+        now_us = self.broker.now_us
+        frame = message.plain0(self.version, now_us) if plain else self._packet_of(message, 0, retain, ids)
+        if frame is None:
+            return
+        if self.room < len(frame) and not self.make_room(len(frame)):
+            self.broker.lost_live(message.publish.topic, session, limits.WRITE_OCTETS)
+            return
+        self._put(frame)
+
+    def _packet_of(
+        self, message: Message, qos: int, retain: bool, ids: tuple[int, ...], packet_id: int = 0, dup: bool = False
+    ) -> bytes | None:
+        """The packet for this client, with its alias; None when it is larger than the client takes (MQTT-3.1.2-24)."""
+        now_us = self.broker.now_us
+        alias, head = self._alias(message.publish.topic) if self.alias_maximum else (0, None)
+        frame = messages.packet(
+            message, self.version, qos, retain, now_us, packet_id=packet_id, dup=dup, ids=ids, alias=alias, head=head
+        )
+        if self.packet_maximum and len(frame) > self.packet_maximum:
+            if alias and head is None and self._aliases is not None:
+                del self._aliases[message.publish.topic]
+            self.broker.too_large_for(self.session, message)
+            return None
+        return frame
+
+    def _alias(self, topic: str) -> tuple[int, bytes | None]:
+        """The topic alias and, once the client knows it, an empty topic (MQTT 5 §3.3.2.3.4)."""
+        if self._aliases is None:
+            self._aliases = {}
+        known = self._aliases.get(topic)
+        if known is not None:
+            return known, b"\0\0"
+        if len(self._aliases) >= self.alias_maximum:
+            return 0, None
+        alias = self._aliases[topic] = len(self._aliases) + 1
+        return alias, None
+
+    def send_outgoing(self, out: Outgoing) -> None:
+        """Send a message in flight, again if it was sent before; settle it when the client cannot take it."""
+        message = out.message
+        if out.state == RELEASED:
+            self._put(b"\x62\x02" + out.packet_id.to_bytes(2, "big"))
+            return
+        dup = out.state == SENT
+        out.state = SENT
+        if out.qos == 1 and not dup and self.quick == V311 and not out.retain:
+            prefix, payload = message.prefix1(), message.publish.payload
+            if not self.out:
+                self.broker.dirty.append(self)
+            self.out += (prefix, out.packet_id.to_bytes(2, "big"), payload)
+            self.room -= len(prefix) + len(payload) + 2
+            return
+        frame = self._packet_of(message, out.qos, out.retain, out.ids, out.packet_id, dup)
+        if frame is not None:
+            self._put(frame)
+        elif self.session is not None and self.session.inflight.pop(out.packet_id, None) is out:
+            self.broker.settled(self.session, out)
+
+    @property
+    def writable(self) -> bool:
+        """Open, and within its write buffer."""
+        return self.room > 0 and self.state is State.OPEN and not self._backlog
+
+    @property
+    def stalled(self) -> bool:
+        """Whether something waits for room that there is again."""
+        session = self.session
+        return (
+            self.room > 0
+            and session is not None
+            and bool(session.queue or self._replay or self._backlog)
+            and self.state is State.OPEN
+        )
+
+    def pump(self) -> None:
+        """Send what waits: first what was in flight before, then the queue, then retained messages."""
+        session = self.session
+        while session is not None and self.room > 0 and self.state is State.OPEN:
+            if not self._pump_one(session):
+                break
+        if self.out:
+            self.broker.need_turn()
+
+    def _pump_one(self, session: Session) -> bool:
+        if self._backlog:
+            if len(session.inflight) - len(self._backlog) >= session.window:
+                return False
+            out = self._backlog.popleft()
+            if out.state != HELD:
+                self.send_outgoing(out)
+            return True
+        following = session.next()
+        if following is not None:
+            if session.rights.may_read(following.message.publish.topic):
+                self.broker.launched(session, following)
+            else:
+                self.broker.not_for(session, following)
+            return True
+        return self._pump_replay(session)
+
+    def durable(self, out: Outgoing) -> None:
+        """A message that waited for the disk may be sent."""
+        if self.state is State.OPEN and not (self._backlog and out in self._backlog):
+            self.send_outgoing(out)
+
+    def replay(self, topics: list[str], subscription: Subscription) -> bool:
+        """Queue retained messages for a new subscription; False when too many wait already."""
+        if self._replay is None:
+            self._replay = deque()
+        if topics and len(self._replay) + len(topics) > self.broker.most_replayed:
+            return False
+        self._replay.extend((topic, subscription) for topic in topics)
+        return True
+
+    def _pump_replay(self, session: Session) -> bool:
+        """Send one retained message, as it is now; False when there is none or it has to wait."""
+        if not self._replay:
+            return False
+        topic, subscription = self._replay[0]
+        message = self.broker.retained.get(topic, self.broker.now_us)
+        qos = min(subscription.qos, message.publish.qos) if message is not None else 0
+        if qos and (session.queue or len(session.inflight) >= session.window):
+            return False
+        self._replay.popleft()
+        if message is not None and session.rights.may_read(topic):
+            self.broker.send_to(subscription, message, qos, True)
+        return True
+
+    # Bytes out.
+
+    def _put(self, data: bytes) -> None:
+        if not data:
+            return
+        if not self.out:
+            self.broker.dirty.append(self)
+        self.out.append(data)
+        self.room -= len(data)
+
+    def flush(self) -> None:
+        """Hand everything to the wire, in one piece."""
+        out = self.out
+        if out:
+            data = out[0] if len(out) == 1 else b"".join(out)
+            out.clear()
+            self.wire.write(data)
+            self.room = self.broker.write_octets - self.wire.buffered()
+
+    def make_room(self, octets: int) -> bool:
+        """Write before the end of the turn when the buffer is full; whether it then has room."""
+        self.flush()
+        if self.out:
+            self.broker.dirty.append(self)
+        return self.room >= octets or (octets > self.broker.write_octets and self.room == self.broker.write_octets)
+
+    def blocked(self) -> None:
+        """The wire is full: give the client some time."""
+        if self._blocked is None and self.state is not State.CLOSED:
+            self._blocked = self.broker.deadlines.at(
+                self.broker.now_us + self.broker.blocked_us, self._blocked_too_long
+            )
+            self.broker.need_turn()
+
+    def unblocked(self) -> None:
+        """The wire takes more."""
+        self.broker.deadlines.cancel(self._blocked)
+        self._blocked = None
+        if self.state is State.OPEN:
+            self.room = self.broker.write_octets - self.wire.buffered()
+            self.pump()
+            self.broker.need_turn()
+
+    def _blocked_too_long(self) -> None:
+        self._blocked = None
+        self.broker.limits.hit(limits.BLOCKED_S)
+        self.broker.count("closed.blocked")
+        self.wire.abort()
+        self.close(None)
+
+    def close(self, reason: Reason | None, clause: str = "", *, will: bool = True) -> None:
+        """End the connection."""
+        raise NotImplementedError
