@@ -80,11 +80,11 @@ class Examination:
         """A node answers on the control socket."""
         self.status = ask(self.options.state_dir, "status")
         self.ready = ready(self.options.state_dir)
-        return f"version {self.ready['version']}, pid {self.ready['pid']}"
+        return f"version {self.status['version']}, pid {self.status['pid']}"
 
     def store(self) -> str:
         """The databases take writes."""
-        closed = [name for name, one in self.status.get("store", {}).items() if one.get("read_only")]
+        closed = [name for name, one in self.status["stores"].items() if one["read_only"]]
         if closed:
             step = "make room on the disk, or replace the medium, then restart the node"
             raise Failure(f"read-only: {', '.join(closed)}", next_step=step)
@@ -92,7 +92,7 @@ class Examination:
 
     def listeners(self) -> str:
         """Every listener that is wanted is open."""
-        off = self.status.get("listeners_off", {})
+        off = self.status["left_off"]
         if off:
             said = "; ".join(f"{name}: {why}" for name, why in off.items())
             raise Failure(

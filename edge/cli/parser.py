@@ -35,14 +35,13 @@ def build() -> argparse.ArgumentParser:
 
 def _life(verbs: Any) -> None:
     run = _verb(verbs, "run", "offline:run", "Run the node until SIGTERM.")
-    run.add_argument("--config", type=Path, metavar="FILE", help="read this instead of /etc/aun-edge/aun-edge.toml")
-    run.add_argument("--profile", default="", metavar="NAME", help="start from a named profile, or a profile file")
-    _issuer(run)
-    run.add_argument("--set", action="append", default=[], metavar="section.key=value", help="one setting; repeatable")
+    _sources(run)
     run.add_argument(
         "--insecure-local", action="store_true", help="callers from this machine need no token; loopback listeners only"
     )
-    _issuer(_verb(verbs, "init", "offline:init", "Make the state directory and the keys, without starting."))
+    init = _verb(verbs, "init", "offline:init", "Make the state directory and the keys, without starting.")
+    _sources(init)
+    init.set_defaults(insecure_local=False)
     _json(_verb(verbs, "status", "verbs:status", "One screen: what runs, where, and what is wrong."))
     _json(_verb(verbs, "doctor", "doctor:run", "Check everything in order, the failing cause first."))
     methods = _json(_verb(verbs, "methods", "verbs:methods", "List the operations this node answers."))
@@ -136,10 +135,14 @@ def _state_dir(to: argparse.ArgumentParser, *, default: object) -> None:
     to.add_argument("--state-dir", type=Path, default=default, metavar="DIR", help="the state directory of the node")
 
 
-def _issuer(to: argparse.ArgumentParser) -> None:
+def _sources(to: argparse.ArgumentParser) -> None:
+    """Where settings come from besides the usual places."""
+    to.add_argument("--config", type=Path, metavar="FILE", help="read this instead of /etc/aun-edge/aun-edge.toml")
+    to.add_argument("--profile", default="", metavar="NAME", help="start from a named profile, or a profile file")
     to.add_argument(
         "--issuer", default="", metavar="DOMAIN", help="what every AID here ends in; fixed at the first start"
     )
+    to.add_argument("--set", action="append", default=[], metavar="section.key=value", help="one setting; repeatable")
 
 
 def _json(to: argparse.ArgumentParser) -> argparse.ArgumentParser:

@@ -11,6 +11,7 @@ from edge.cli import show
 from edge.cli.ask import ask
 from edge.cli.failure import Exit, Failure, NotRunning
 from edge.config import LOCAL_FILE, Config, ConfigError, edit_local, load_config, settings
+from edge.contract.errors import MethodNotFound
 
 
 def get(options: Namespace) -> int:
@@ -86,7 +87,7 @@ def set_(options: Namespace) -> int:
 def _told(options: Namespace, changes: Mapping[str, str | None]) -> str:
     try:
         answer = ask(options.state_dir, "config.reload")
-    except NotRunning:
+    except (NotRunning, MethodNotFound):
         return "in force at the next start"
     waiting = [key for key in changes if key in answer["next_start"]]
     return f"in force at the next start: {', '.join(waiting)}" if waiting else "in force now"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from argparse import Namespace
+from collections.abc import Mapping
 from typing import Any
 
 from edge.cli import show
@@ -19,8 +20,30 @@ def status(options: Namespace) -> int:
     if options.json:
         show.as_json(said)
     else:
-        show.facts(said)
+        show.facts(_screen(said))
     return Exit.OK
+
+
+def _screen(said: Mapping[str, Any]) -> dict[str, Any]:
+    """What a person wants to know first; `--json` has all of it."""
+    closed = [name for name, store in said["stores"].items() if store["read_only"]]
+    mqtt, clock = said["mqtt"], said["clock"]
+    return {
+        "version": said["version"],
+        "issuer": said["issuer"],
+        "pid": said["pid"],
+        "state dir": said["state_dir"],
+        "doors": said["endpoints"],
+        "left off": said["left_off"],
+        "store": f"READ-ONLY: {', '.join(closed)}" if closed else "takes writes",
+        "devices": f"{said['devices']} with {said['skills']} skills",
+        "mqtt": f"{mqtt['connections']} connected, {mqtt['retained']} retained",
+        "clock": "sure" if clock["sure"] else "not sure of the date: no source has confirmed it",
+        "certificate": f"until {show.moment(said['tls_until'] * 1_000_000)}",
+        "insecure local": "YES: callers from this machine need no token" if said["insecure_local"] else "no",
+        "limits hit": said["limit_hits"],
+        "failed": said["background_tasks"]["failed"],
+    }
 
 
 def methods(options: Namespace) -> int:
@@ -33,16 +56,13 @@ def methods(options: Namespace) -> int:
 def device_add(options: Namespace) -> int:
     """A password for a device."""
     said = ask(options.state_dir, "device.add", name=options.name, admin=options.admin, topics=options.topics)
-    said.setdefault("mqtt", ready(options.state_dir)["endpoints"].get("mqtt", ""))
     if options.json:
         show.as_json(said)
         return Exit.OK
     show.facts(said)
+    user = f"-u {said['username']} -P {said['password']}"
     print("\nThe password is shown this once. Try it:")
-    print(
-        f"  mosquitto_pub {_reach(said['mqtt'])} -u {said['username']} -P {said['password']}"
-        f" -q 1 -t aun/v1/{said['username']}/online -m 1"
-    )
+    print(f"  mosquitto_pub {_reach(said['mqtt'])} {user} -q 1 -t aun/v1/{said['username']}/online -m 1")
     return Exit.OK
 
 
@@ -61,8 +81,14 @@ def device_show(options: Namespace) -> int:
     said = ask(options.state_dir, "device.show", name=options.name)
     if options.json:
         show.as_json(said)
-    else:
-        show.facts(said)
+        return Exit.OK
+    skills, refused = said.pop("skills"), said.pop("refused")
+    show.facts(said)
+    print()
+    show.table(skills, ["id", "kind", "value", "unit", "writable", "risk"], none="no skills")
+    if refused:
+        print("\nrefused:")
+        show.table(refused, ["topic", "component", "reason", "detail"], none="")
     return Exit.OK
 
 

@@ -1,11 +1,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from edge.cli.main import main
+
+Verb = Callable[..., tuple[int, str, str]]
 
 
 def test_without_a_directory_the_first_cause_is_told_and_the_rest_is_skipped(
@@ -43,3 +46,9 @@ def test_a_wrong_setting_comes_before_what_it_causes(tmp_path: Path, capsys: pyt
     said = capsys.readouterr().out
     assert said.startswith(f"configuration: {tmp_path}/config.d/x.toml:2: log.level: 'loud' is refused")
     assert "failed   running" in said
+
+
+def test_a_healthy_node_has_no_findings(verb: Verb) -> None:
+    code, out, _ = verb("doctor")
+    assert code == 0
+    assert {line.split()[0] for line in out.splitlines()} == {"ok"}

@@ -1,0 +1,150 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from edge.cli.failure import Failure
+from edge.cli.verbs import seconds
+from tests.support.process import NodeProcess
+
+Verb = Callable[..., tuple[int, str, str]]
+Asked = Callable[..., Any]
+
+SENSOR = '{"name":"Warmth","unique_id":"p","state_topic":"porch/t","unit_of_measurement":"°C"}'
+LOCK = '{"name":"Door","unique_id":"l","command_topic":"porch/set","state_topic":"porch/l"}'
+
+
+@pytest.fixture(scope="module")
+def porch(running: NodeProcess, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """A thermometer and a lock that have announced themselves."""
+    made: dict[str, Any] = running.cli("device", "add", "porch")
+    password = tmp_path_factory.mktemp("porch") / "password"
+    password.write_text(made["password"])
+    for topic, payload in (
+        ("homeassistant/sensor/porch/t/config", SENSOR),
+        ("homeassistant/lock/porch/l/config", LOCK),
+        ("porch/t", "21.5"),
+    ):
+        who = ["--username", "porch", "--password-file", str(password)]
+        assert running.run("mqtt", "pub", topic, payload, "--retain", *who).returncode == 0
+    return made
+
+
+def test_status_is_one_screen(verb: Verb, running: NodeProcess) -> None:
+    code, out, _ = verb("status")
+    assert code == 0
+    assert len(out.splitlines()) <= 24
+    assert running.ready["issuer"] in out
+    assert running.ready["endpoints"]["http"] in out
+
+
+def test_status_as_json_has_everything(asked: Asked, running: NodeProcess) -> None:
+    said = asked("status")
+    assert said["pid"] == running.pid
+    assert set(said["stores"]) == {"node", "hot"}
+
+
+def test_methods_show_their_scopes(verb: Verb, asked: Asked) -> None:
+    assert {one["name"] for one in asked("methods", "--surface", "aun")} >= {"meta.ping", "message.send", "task.create"}
+    _, out, _ = verb("methods", "--scopes")
+    assert [line for line in out.splitlines() if line.startswith("cap.grant ") and "cap:admin" in line]
+
+
+def test_a_device_gets_a_password_once(asked: Asked, running: NodeProcess) -> None:
+    made = asked("device", "add", "cellar", "--topics", "extra/#")
+    assert set(made) == {"name", "aid", "username", "password", "mqtt"}
+    assert made["mqtt"] == running.ready["endpoints"]["mqtt"]
+    shown = asked("device", "show", "cellar")
+    assert "extra/#" in shown["publish"]
+    assert made["password"] not in str(shown)
+
+
+def test_a_new_device_is_told_how_to_connect(verb: Verb, running: NodeProcess) -> None:
+    _, out, _ = verb("device", "add", "attic")
+    assert f"-p {running.ready['endpoints']['mqtt'].rpartition(':')[2]} -u attic -P " in out
+
+
+def test_a_second_device_of_a_name_is_refused_with_the_way_out(verb: Verb, porch: dict[str, Any]) -> None:
+    code, _, err = verb("device", "add", porch["name"])
+    assert code == 1
+    assert "aun-edge device forget" in err
+
+
+def test_devices_are_listed_and_shown(verb: Verb, asked: Asked, porch: dict[str, Any]) -> None:
+    assert porch["aid"] in [row["aid"] for row in asked("device", "list")]
+    assert porch["aid"] in verb("device", "list")[1]
+    _, out, _ = verb("device", "show", "porch")
+    assert "porch.warmth" in out
+
+
+def test_a_forgotten_device_is_gone(verb: Verb, asked: Asked) -> None:
+    asked("device", "add", "shed")
+    assert verb("device", "forget", "shed")[0] == 0
+    assert verb("device", "show", "shed")[0] == 2
+    assert verb("device", "forget", "shed")[0] == 2
+
+
+@pytest.mark.usefixtures("porch")
+def test_skills_have_values(verb: Verb, asked: Asked) -> None:
+    (skill,) = [row for row in asked("skill", "list") if row["kind"] == "sensor"]
+    assert set(skill) >= {"id", "device", "aid", "kind", "unit", "value", "at", "risk"}
+    assert (skill["value"], skill["unit"]) == (21.5, "°C")
+    assert "21.5" in verb("skill", "list")[1]
+
+
+@pytest.mark.usefixtures("porch")
+def test_a_skill_is_read_by_a_call(asked: Asked, verb: Verb) -> None:
+    (skill,) = [row["id"] for row in asked("skill", "list") if row["kind"] == "sensor"]
+    said = asked("skill", "call", skill)
+    assert (said["state"], said["value"]) == ("completed", 21.5)
+    assert "21.5" in verb("skill", "call", skill)[1]
+
+
+def test_a_skill_that_does_not_exist_is_no_match(verb: Verb) -> None:
+    code, _, err = verb("skill", "call", "nowhere.nothing")
+    assert code == 2
+    assert "no skill 'nowhere.nothing'" in err
+
+
+def test_parameters_must_be_an_object(verb: Verb) -> None:
+    for text in ("[1]", "{"):
+        assert verb("skill", "call", "a.b", "--params", text)[0] in {1, 2}
+
+
+@pytest.mark.usefixtures("porch")
+def test_a_grant_is_seen_and_taken_back(asked: Asked, verb: Verb) -> None:
+    (lock,) = [row["id"] for row in asked("cap", "list") if row["kind"] == "lock"]
+    (aid,) = [asked("agent", "add", "keeper")["aid"]]
+    assert verb("cap", "grant", lock, "keeper")[:2] == (0, f"keeper may act on {lock}\n")
+    assert [row["granted"] for row in asked("cap", "list") if row["id"] == lock] == [[aid]]
+    assert verb("cap", "revoke", lock, "keeper")[0] == 0
+    assert verb("cap", "revoke", lock, "keeper")[0] == 2
+    assert verb("cap", "list")[0] == 0
+
+
+def test_an_agent_gets_a_token_once_and_loses_it(asked: Asked, verb: Verb) -> None:
+    made = asked("agent", "add", "butler", "--expires", "1d")
+    assert made["token"].startswith("aet_")
+    (row,) = [row for row in asked("agent", "list") if row["name"] == "butler"]
+    assert made["token"] not in str(row)
+    assert "butler" in verb("agent", "list")[1]
+    assert verb("agent", "revoke", "butler")[0] == 0
+    assert verb("agent", "revoke", "nobody")[0] == 2
+
+
+def test_what_an_agent_gets_is_told(verb: Verb) -> None:
+    _, out, _ = verb("agent", "add", "cook")
+    assert "The token is shown this once" in out
+
+
+@pytest.mark.parametrize(("text", "count"), [("never", 0), ("90d", 7_776_000), ("2h", 7200), ("5m", 300), ("9s", 9)])
+def test_durations(text: str, count: int) -> None:
+    assert seconds(text) == count
+
+
+@pytest.mark.parametrize("text", ["", "0d", "-1d", "1w", "1.5h", "d", "9999999999d", "１d"])
+def test_what_is_no_duration(text: str) -> None:
+    with pytest.raises(Failure, match="is no duration"):
+        seconds(text)
