@@ -157,39 +157,48 @@ def render(card: Card, version: int, updated_at: str, octets: int) -> bytes:
 
 def _render(card: Card, version: int, updated_at: str, shown: int) -> bytes:
     lines = ["---"]
+    name, description = _clean(card.name) or card.aid, _clean(card.description)[:100]
     fields: dict[str, object] = {
         "aid": card.aid,
-        "name": card.name or card.aid,
+        "name": name,
         "type": card.type,
         "version": f"1.0.{version - 1}",
-        "description": card.description[:100],
-        "tags": list(card.tags),
+        "description": description,
+        "tags": [_clean(tag) for tag in card.tags],
         "visibility": card.visibility,
         "updated_at": updated_at,
         "input_modes": list(card.input_modes),
         "output_modes": list(card.output_modes),
-        "provider": card.provider,
-        "contact": card.contact,
-        "license": card.license,
+        "provider": _clean(card.provider),
+        "contact": _clean(card.contact),
+        "license": _clean(card.license),
     }
-    lines += [f"{name}: {dumps(value).decode()}" for name, value in fields.items() if value]
+    skills = [(ident, _clean(title)) for ident, title in card.skills[:shown]]
+    lines += [f"{key}: {dumps(value).decode()}" for key, value in fields.items() if value]
     if card.service_endpoints:
         lines.append("service_endpoints:")
-        lines += [f"  {name}: {dumps(url).decode()}" for name, url in sorted(card.service_endpoints.items())]
+        lines += [f"  {key}: {dumps(url).decode()}" for key, url in sorted(card.service_endpoints.items())]
     if shown:
         lines.append("skills:")
-        lines += [f"  - {dumps({'id': ident, 'name': name}).decode()}" for ident, name in card.skills[:shown]]
-    lines += ["---", "", f"# {_line(card.name or card.aid)}", ""]
-    if card.description:
-        lines += [_line(card.description), ""]
-    lines += [f"- `{ident}` {_line(name)}" for ident, name in card.skills[:shown]]
+        lines += [f"  - {dumps({'id': ident, 'name': title}).decode()}" for ident, title in skills]
+    lines += ["---", "", f"# {_text(name)}", ""]
+    if description:
+        lines += [_text(description), ""]
+    lines += [f"- `{ident}` {_text(title)}" for ident, title in skills]
     if shown < len(card.skills):
         lines.append(f"- and {len(card.skills) - shown} more, as the A2A card lists them")
     return "\n".join([*lines, ""]).encode()
 
 
-def _line(text: str) -> str:
-    return " ".join(text.replace("<", "‹").split())
+def _clean(text: str) -> str:
+    """One line, no characters that YAML readers refuse, no signature block of its own: devices name themselves."""
+    shown = "".join(char if char.isprintable() else " " for char in text)
+    return " ".join(shown.split()).replace("<!--", "‹!--")
+
+
+def _text(text: str) -> str:
+    """For Markdown: no HTML."""
+    return text.replace("<", "‹")
 
 
 def _meta(payload: str) -> dict[str, Any]:
@@ -227,9 +236,10 @@ def _check(meta: dict[str, Any]) -> None:
 
 def _signatures(body: bytes) -> tuple[Signature, ...]:
     starts = [match.start() for match in re.finditer(re.escape(_MARKER), body)]
+    ends = [*starts[1:], len(body)] if starts else []
     return tuple(
         _signature(body, start, end, first=number == 0)
-        for number, (start, end) in enumerate(zip(starts, [*starts[1:], len(body)], strict=True))
+        for number, (start, end) in enumerate(zip(starts, ends, strict=True))
     )
 
 
@@ -285,7 +295,7 @@ def _timestamp(text: str) -> int:
 
 def _base64(text: str) -> str:
     try:
-        if text and base64.b64encode(base64.b64decode(text, validate=True)).decode() == text:
+        if base64.b64encode(base64.b64decode(text, validate=True)).decode() == text != "":
             return text
     except (binascii.Error, ValueError):
         pass

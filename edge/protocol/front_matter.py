@@ -171,8 +171,6 @@ class _Flow:
         rest = self._text[self._at :]
         if rest and not (rest.startswith("#") and self._text[self._at - 1] in " \t"):
             self._fail(f"unexpected {rest[:20]!r}")
-        if key and not isinstance(value, str):
-            return str(value)
         return value
 
     def _now(self) -> str:

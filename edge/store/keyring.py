@@ -37,6 +37,9 @@ SURE_US = 300 * SECOND
 """Wall time known to less than this counts as known; the back-dating of certificates covers it."""
 
 PRIVATE_SUFFIX = "aun-edge.internal"
+MAX_ISSUER = 64
+"""The issuer is the common name of its CA, and X.520 ends those at 64 characters."""
+
 _SEED = 32
 
 
@@ -253,8 +256,10 @@ def private_issuer(root_spki: bytes) -> str:
 
 def _asked(issuer: str | None) -> str:
     asked = (issuer or "").strip().lower().rstrip(".")
-    if asked and not valid_issuer(asked):
-        raise IdentityError(f"issuer {asked[:80]!r} is no domain name: letters, digits, - _ and dots")
+    if asked and (not valid_issuer(asked) or len(asked) > MAX_ISSUER):
+        raise IdentityError(
+            f"issuer {asked[:80]!r} is no domain name: at most {MAX_ISSUER} letters, digits, - _ and dots"
+        )
     return asked
 
 
