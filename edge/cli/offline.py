@@ -29,6 +29,6 @@ def init(options: Namespace) -> int:
         raise Failure(str(error), next_step="aun-edge config validate", code=Exit.USAGE) from None
     except IdentityError as error:
         raise Failure(str(error), next_step="aun-edge doctor") from None
-    print(f"{'made' if made else 'already there:'} {issuer} in {options.state_dir}")
+    print(f"{'made' if made else 'already there'}: {issuer} in {options.state_dir}")
     print(f"  next: aun-edge run --state-dir {options.state_dir}")
     return Exit.OK
