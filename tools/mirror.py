@@ -1,14 +1,15 @@
-"""Every module that does something has its test file: `edge/a/b.py` is tested by `tests/a/test_b.py`.
+"""Every module that does something is tested in the folder that mirrors its own: `edge/a/b.py` in `tests/a/`.
 
-A module of a package may also be tested by the package's file (`tests/a/test_pkg.py` for `edge/a/pkg/b.py`). Records
-and ports have nothing to run and need none. In folders that mirror one of `edge/`, a test file without a module is a
-leftover.
+Best by a file of its name (`tests/a/test_b.py`); else by one of the package's name, or by any file of that folder that
+imports it. Records and ports have nothing to run and need none. In folders that mirror one of `edge/`, a test file
+whose name is no module of that folder must import one.
 """
 
 from __future__ import annotations
 
 import ast
 import sys
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -32,8 +33,9 @@ def _untested() -> list[str]:
         place = path.relative_to(ROOT / "edge")
         own = ROOT / "tests" / place.parent / f"test_{place.name}"
         package = ROOT / "tests" / place.parent.parent / f"test_{place.parent.name}.py"
-        if not own.exists() and not (len(place.parts) > 1 and package.exists()):
-            told.append(f"edge/{place}: no {own.relative_to(ROOT)}")
+        in_package = len(place.parts) > 1 and package.exists()
+        if not own.exists() and not in_package and _name(path) not in _imported_in(own.parent):
+            told.append(f"edge/{place}: no {own.relative_to(ROOT)}, and nothing beside it imports the module")
     return told
 
 
@@ -42,9 +44,33 @@ def _left_over() -> list[str]:
     for path in sorted((ROOT / "tests").rglob("test_*.py")):
         place = path.relative_to(ROOT / "tests")
         module = ROOT / "edge" / place.parent / place.name.removeprefix("test_")
-        if place.parts[0] not in FREE and not module.exists() and not module.with_suffix("").is_dir():
-            told.append(f"tests/{place}: no {module.relative_to(ROOT)}")
+        if place.parts[0] in FREE or module.exists() or module.with_suffix("").is_dir():
+            continue
+        package = ".".join(["edge", *place.parent.parts])
+        if not any(name.startswith(package) for name in _imports(path)):
+            told.append(f"tests/{place}: no {module.relative_to(ROOT)}, and it imports nothing of {package}")
     return told
+
+
+def _name(path: Path) -> str:
+    return ".".join(path.relative_to(ROOT).with_suffix("").parts)
+
+
+@cache
+def _imported_in(folder: Path) -> frozenset[str]:
+    """The modules that the test files of a folder import."""
+    return frozenset(name for path in folder.glob("test_*.py") for name in _imports(path))
+
+
+@cache
+def _imports(path: Path) -> frozenset[str]:
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found |= {one.name for one in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found |= {node.module, *(f"{node.module}.{one.name}" for one in node.names)}
+    return frozenset(found)
 
 
 def _does_something(path: Path) -> bool:

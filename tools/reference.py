@@ -9,13 +9,15 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import edge
-from edge.cli.parser import build, verbs_of
-from edge.config.declared import SECTIONS, settings
-from edge.config.ports import PORTS
-from edge.contract.limit import REGISTRY
-
 ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+import edge  # noqa: E402
+from edge.cli.parser import build, verbs_of  # noqa: E402
+from edge.config.declared import SECTIONS, settings  # noqa: E402
+from edge.config.ports import PORTS  # noqa: E402
+from edge.contract.limit import REGISTRY  # noqa: E402
+
 REFERENCE = ROOT / "docs" / "reference"
 NOTE = "<!-- Written by tools/reference from the source; change it there. -->\n"
 

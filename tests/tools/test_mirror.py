@@ -38,7 +38,10 @@ class Place:
 def test_a_module_without_its_test_is_told(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
     place.write("edge/store/log.py", "def f():\n    return 1\n")
     assert place.code() == 1
-    assert capsys.readouterr().out == "edge/store/log.py: no tests/store/test_log.py\n"
+    assert (
+        capsys.readouterr().out
+        == "edge/store/log.py: no tests/store/test_log.py, and nothing beside it imports the module\n"
+    )
     place.write("tests/store/test_log.py")
     assert place.code() == 0
 
@@ -46,6 +49,12 @@ def test_a_module_without_its_test_is_told(place: Place, capsys: pytest.CaptureF
 def test_a_package_may_be_tested_as_a_whole(place: Place) -> None:
     place.write("edge/protocol/mqtt/codec.py", "def f():\n    return 1\n")
     place.write("tests/protocol/test_mqtt.py")
+    assert place.code() == 0
+
+
+def test_a_test_beside_it_that_imports_a_module_counts(place: Place) -> None:
+    place.write("edge/store/log.py", "def f():\n    return 1\n")
+    place.write("tests/store/test_promises.py", "from edge.store import log\n")
     assert place.code() == 0
 
 
@@ -58,7 +67,10 @@ def test_a_test_whose_module_is_gone_is_told(place: Place, capsys: pytest.Captur
     place.write("tests/store/test_gone.py")
     place.write("tests/node/test_journey.py")
     assert place.code() == 1
-    assert capsys.readouterr().out == "tests/store/test_gone.py: no edge/store/gone.py\n"
+    assert (
+        capsys.readouterr().out
+        == "tests/store/test_gone.py: no edge/store/gone.py, and it imports nothing of edge.store\n"
+    )
 
 
 def test_the_scripts_are_good_shell() -> None:
