@@ -54,6 +54,22 @@ class Log(Protocol):
         """Drop the oldest rows until `keep_octets` remain; the gap is declared in the same unit."""
         ...
 
+    def expire(self, key: str, before: Stamp, reason: str) -> Gap | None:
+        """Drop the oldest rows as far as they are older than `before`; the gap is declared in the same unit."""
+        ...
+
+    def octets(self, key: str) -> int:
+        """Bytes of the bodies that are kept."""
+        ...
+
+    def keys(self) -> list[str]:
+        """Every key that ever had a number."""
+        ...
+
+    def lowest_cursor(self, key: str) -> int | None:
+        """Where the slowest reader stands; None without readers."""
+        ...
+
 
 class Unit(Protocol):
     """One unit of work in one file: a savepoint of the commit now gathering. Runs on the writer thread.
@@ -120,8 +136,20 @@ class Store(Protocol):
         """`write`, awaited. Raises what the unit raised, or `StorageFull`."""
         ...
 
-    def bulk(self, sql: str, rows: Sequence[tuple[object, ...]], done: Callable[[BaseException | None], None]) -> None:
-        """Queue hot rows: all rows of one statement in a commit go down together."""
+    def bulk(
+        self,
+        sql: str,
+        rows: Sequence[tuple[object, ...]],
+        done: Callable[[BaseException | None], None],
+        *,
+        lazy: bool = False,
+    ) -> None:
+        """Queue hot rows: all rows of one statement in a commit go down together, in order.
+
+        Between two units, statements run in the order in which each was first queued, so statements that must not
+        pass each other belong into a unit. `lazy`: no ack waits for the rows, so they go with the next commit or
+        after the wear window, whichever is first.
+        """
         ...
 
     async def read(self, work: Callable[[Unit], T]) -> T:
