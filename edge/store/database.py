@@ -171,7 +171,7 @@ class Database:
 
     def write(self, work: Callable[[Unit], T], done: Callable[[T | BaseException], None]) -> None:
         """Queue a unit for the next commit; `done` gets its result, in the loop, once it is on disk, or its error."""
-        self._queue(UnitJob(work, done, self._clock.now()), 1)
+        self._queue(UnitJob(work, done, self._clock.now()))
 
     def commit(self, work: Callable[[Unit], T]) -> Coroutine[Any, Any, T]:
         """`write`, awaited; queued at once. Raises what the unit raised, or `StorageFull`."""
@@ -194,14 +194,14 @@ class Database:
         """
         job = BulkJob(sql, rows, done)
         if not lazy or not self._wear_window_us:
-            self._queue(job, len(rows))
+            self._queue(job)
             return
-        if not self._admit(job, len(rows)):
+        if not self._admit(job):
             return
         self._lazy.append(job)
         if self._cancel_lazy is None:
             self._cancel_lazy = self._clock.at(self._clock.now().mono_us + self._wear_window_us, self._flush_lazy)
-        elif sum(len(j.rows) for j in self._lazy) > LAZY_ROWS:
+        elif sum(j.size for j in self._lazy) > LAZY_ROWS:
             self._flush_lazy()
 
     async def read(self, work: Callable[[Unit], T]) -> T:
@@ -245,19 +245,20 @@ class Database:
 
     # Between the loop and the writer.
 
-    def _queue(self, job: UnitJob | BulkJob, size: int) -> None:
-        if self._admit(job, size) and self._writer is not None:
-            self._flush_lazy()
+    def _queue(self, job: UnitJob | BulkJob) -> None:
+        if self._admit(job) and self._writer is not None:
+            if self._lazy:
+                self._flush_lazy()
             self._writer.put(job)
 
-    def _admit(self, job: UnitJob | BulkJob, size: int) -> bool:
+    def _admit(self, job: UnitJob | BulkJob) -> bool:
         if self._writer is None:
             self._loop.call_soon(job.done, Unavailable(f"{self.name} is closed"))
             return False
-        if self._pending + size > self._limits[PENDING] and self._pending:
+        if self._pending + job.size > self._limits[PENDING] and self._pending:
             self._loop.call_soon(job.done, self._limits.refuse(PENDING, self.name))
             return False
-        self._pending += size
+        self._pending += job.size
         return True
 
     def _flush_lazy(self) -> None:
@@ -282,15 +283,16 @@ class Database:
     def _complete(self, jobs: Sequence[Job]) -> None:
         """In the loop, once per commit: for each job its calls, its events, its callback."""
         for job in jobs:
+            self._pending -= job.size
             if isinstance(job, UnitJob):
-                self._pending -= 1
                 for call in job.calls:
                     _guarded(call)
                 for event in job.events:
                     _guarded(self._fanout, event)
-            elif isinstance(job, BulkJob):
-                self._pending -= len(job.rows)
-            _guarded(job.done, job.result)
+            try:
+                job.done(job.result)
+            except Exception:
+                logger.exception("a callback of the store failed")
         if not isinstance(jobs[0], ControlJob) and self._writer is not None:
             self._housekeeping.touched()
 

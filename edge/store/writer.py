@@ -44,6 +44,7 @@ class UnitJob:
     """One unit of work, and who waits for it."""
 
     __slots__ = ("at", "calls", "done", "events", "result", "work")
+    size = 1
 
     def __init__(self, work: Callable[[Unit], Any], done: Done, at: Stamp) -> None:
         self.work, self.done, self.at = work, done, at
@@ -55,10 +56,11 @@ class UnitJob:
 class BulkJob:
     """Rows of one statement, and who waits for them."""
 
-    __slots__ = ("done", "result", "rows", "sql")
+    __slots__ = ("done", "result", "rows", "size", "sql")
 
     def __init__(self, sql: str, rows: Sequence[tuple[object, ...]], done: Done) -> None:
         self.sql, self.rows, self.done = sql, rows, done
+        self.size = len(rows)
         self.result: BaseException | None = None
 
 
@@ -66,6 +68,7 @@ class ControlJob:
     """Something that the writer thread does between two commits; `done` gets its result or its error."""
 
     __slots__ = ("done", "result", "work")
+    size = 0
 
     def __init__(self, work: Callable[[Writer], Any], done: Done) -> None:
         self.work, self.done = work, done
@@ -153,7 +156,7 @@ class Writer:
             if isinstance(job, ControlJob):
                 return batch, job, False
             batch.append(job)
-            size += len(job.rows) if isinstance(job, BulkJob) else 1
+            size += job.size
             if size >= COMMIT_ROWS:
                 return batch, None, False
             try:
@@ -246,11 +249,9 @@ class Writer:
     def _count(self, batch: list[UnitJob | BulkJob], took_us: int) -> None:
         figures = self.figures
         figures.commits += 1
-        for job in batch:
-            if isinstance(job, BulkJob):
-                figures.rows += len(job.rows)
-            else:
-                figures.units += 1
+        units = sum(isinstance(job, UnitJob) for job in batch)
+        figures.units += units
+        figures.rows += sum(job.size for job in batch) - units
         figures.last_commit_us = took_us
         figures.slowest_commit_us = max(figures.slowest_commit_us, took_us)
         figures.wal_octets = self._wal.state().frames * FRAME
