@@ -103,12 +103,7 @@ def agent_add(options: Namespace) -> int:
     """A name and a token for an agent."""
     said = ask(options.state_dir, "agent.add", name=options.name, expires_s=seconds(options.expires))
     if options.sdk_profile:
-        from edge.cli.sdk_profile import write_sdk_profile
-
-        node = ready(options.state_dir)
-        where = node["endpoints"]
-        write_sdk_profile(options.sdk_profile, said["aid"], where["aun"], where["http"], node["aun_root"])
-        said["sdk_profile"] = str(options.sdk_profile)
+        _write_profile(options, said)
     if options.json:
         show.as_json(said)
         return Exit.OK
@@ -117,6 +112,20 @@ def agent_add(options: Namespace) -> int:
     if options.sdk_profile:
         print(f"The AUN SDK finds the node with:  . {options.sdk_profile}/env")
     return Exit.OK
+
+
+def _write_profile(options: Namespace, said: dict[str, Any]) -> None:
+    """What the AUN SDK needs to find and trust this node, in the directory that was asked for."""
+    from edge.cli.sdk_profile import write_sdk_profile
+
+    node = ready(options.state_dir)
+    where = node["endpoints"]
+    http = where.get("http") or where.get("https")
+    if not http:
+        raise Failure("the node has no HTTP door that an agent could use", next_step="aun-edge status")
+    gateway = where.get("aun") or http.replace("http", "ws", 1) + "/aun"
+    write_sdk_profile(options.sdk_profile, said["aid"], gateway, http, node["aun_root"], node.get("tls_ca", ""))
+    said["sdk_profile"] = str(options.sdk_profile)
 
 
 def agent_list(options: Namespace) -> int:

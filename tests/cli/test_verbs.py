@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -137,6 +138,13 @@ def test_an_agent_gets_a_token_once_and_loses_it(asked: Asked, verb: Verb) -> No
 def test_what_an_agent_gets_is_told(verb: Verb) -> None:
     _, out, _ = verb("agent", "add", "cook")
     assert "The token is shown this once" in out
+
+
+def test_an_sdk_profile_is_written_for_an_agent(asked: Asked, verb: Verb, tmp_path: Path) -> None:
+    made = asked("agent", "add", "alice", "--sdk-profile", str(tmp_path / "profile"))
+    assert (tmp_path / "profile" / "AIDs" / made["aid"] / "aun.db").exists()
+    assert "AUN_DATA_ROOT=" in (tmp_path / "profile" / "env").read_text()
+    assert f". {tmp_path}/other/env" in verb("agent", "add", "alec", "--sdk-profile", str(tmp_path / "other"))[1]
 
 
 @pytest.mark.parametrize(("text", "count"), [("never", 0), ("90d", 7_776_000), ("2h", 7200), ("5m", 300), ("9s", 9)])
