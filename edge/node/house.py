@@ -15,6 +15,7 @@ from edge.contract.store import Unit
 from edge.contract.time import SECOND, wall_us
 from edge.devices.gate import Gate
 from edge.devices.grants import GrantBook
+from edge.devices.history import Keeper
 from edge.devices.intake import Intake
 from edge.devices.operator import OperatorService
 from edge.devices.registry import Registry
@@ -133,6 +134,13 @@ class House:
         )
         self.grants = GrantBook(self.node)
         taps = Taps(self.limits)
+        self.keeper = Keeper(
+            self.registry,
+            self.intake,
+            self._tasks.spawn,
+            keep_days=config.readings.keep_days,
+            keep_octets=config.readings.keep_mib << 20,
+        )
         self.bus.attach(self.intake.sink)
         self.bus.attach(taps.sink)
         self.channels.attach_availability(self.registry.online)
@@ -244,6 +252,8 @@ class House:
         await self.grants.load()
         await self.registry.load()
         await self.bus.load()
+        self.keeper.start()
+        self._closers.append(self.keeper.stop)
         await self.ca.start()
         await self.tasks.resume()
         self._closers.append(self.tasks.close)

@@ -221,7 +221,10 @@ def _plan(config: Config) -> LogPlan:
         levels=dict(asked.levels),
         format=asked.format,
         target=asked.target,
-        file=config.state_dir / "run" / "aun-edge.log" if not asked.file else config.state_dir / asked.file,
+        file=config.state_dir / (asked.file or "run/aun-edge.log"),
+        octets=asked.file_kib << 10,
+        count=asked.file_count,
+        rate=asked.rate,
     )
 
 
