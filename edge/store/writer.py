@@ -185,6 +185,11 @@ class Writer:
             self._broken(error)
             self._fail(batch)
             return
+        except Exception as error:
+            logger.exception("%s: a commit failed", self._thread.name)
+            self._roll_back()
+            self._fail(batch, error)
+            return
         self._count(batch, (time.perf_counter_ns() - started) // 1000)
         self._finished(batch)
         if self.figures.wal_octets >= CHECKPOINT_OCTETS:
@@ -236,9 +241,9 @@ class Writer:
         self.conn.execute("SAVEPOINT rows")
         try:
             self.conn.executemany(sql, rows)
-            error: sqlite3.Error | None = None
-        except sqlite3.Error as caught:
-            self._still_well(caught)
+            error: Exception | None = None
+        except Exception as caught:
+            self._still_well(caught if isinstance(caught, sqlite3.Error) else None)
             self.conn.execute("ROLLBACK TO rows")
             error = caught
         self.conn.execute("RELEASE rows")
@@ -262,10 +267,10 @@ class Writer:
             self.figures.wal_alarms += 1
             logger.error("%s: the WAL has %d bytes: a reader holds it", self._thread.name, self.figures.wal_octets)
 
-    def _fail(self, batch: Sequence[UnitJob | BulkJob]) -> None:
+    def _fail(self, batch: Sequence[UnitJob | BulkJob], error: Exception | None = None) -> None:
         self.figures.refused += len(batch)
         for job in batch:
-            job.result = StorageFull()
+            job.result = error or StorageFull()
             if isinstance(job, UnitJob):
                 job.events = job.calls = ()
         self._finished(batch)
@@ -275,11 +280,14 @@ class Writer:
         self.failure = error
         self.figures.failed_commits += 1
         logger.error("%s: store is read-only now: %s", self._thread.name, error)
+        self._roll_back()
+
+    def _roll_back(self) -> None:
         if self.conn.in_transaction:
             try:
                 self.conn.execute("ROLLBACK")
-            except sqlite3.Error as second:
-                logger.error("%s: rollback failed: %s", self._thread.name, second)
+            except sqlite3.Error as error:
+                logger.error("%s: rollback failed: %s", self._thread.name, error)
 
     # What control jobs may ask of the thread.
 
@@ -310,8 +318,8 @@ class Writer:
             self._broken(error)
 
     def suspicion(self) -> Mark | None:
-        """A mark that makes the next start look thoroughly; None as long as nothing worse than a full disk was met."""
-        if self.failure is None or primary(self.failure) == sqlite3.SQLITE_FULL:
+        """A mark that makes the next start look thoroughly; None as long as the medium has not failed."""
+        if self.failure is None or primary(self.failure) not in MEDIUM_FAILED:
             return None
         return Mark(self.generation, suspect=True)
 
@@ -357,22 +365,22 @@ class Writer:
         return mark
 
     def probe(self) -> bool | None:
-        """Try a full disk again: does a write with its sync succeed? None: nothing but a restart can help."""
+        """Try a full disk, or a lock that was held, again: does a write with its sync succeed?
+
+        None: the medium failed, nothing but a restart can help.
+        """
         if self.failure is None:
             return True
-        if primary(self.failure) != sqlite3.SQLITE_FULL:
+        if primary(self.failure) in MEDIUM_FAILED:
             return None
         try:
             self.conn.execute("PRAGMA wal_checkpoint(PASSIVE)")
             self._advance()
         except sqlite3.Error as error:
-            if self.conn.in_transaction:
-                self.conn.execute("ROLLBACK")
-            if primary(error) != sqlite3.SQLITE_FULL:
-                self.failure = error
-                return None
-            return False
-        logger.warning("%s: there is room again; the store takes writes", self._thread.name)
+            self._roll_back()
+            self.failure = error
+            return None if primary(error) in MEDIUM_FAILED else False
+        logger.warning("%s: the store takes writes again", self._thread.name)
         self.failure = None
         return True
 

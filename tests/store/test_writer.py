@@ -142,3 +142,46 @@ async def test_one_reading_in_a_commit_is_one_wal_frame(tmp_path: Path) -> None:
     frames = frames[1:]
     assert sorted(frames)[len(frames) // 2] == 1
     assert sum(frames) * 4120 / len(frames) <= 5_000
+
+
+async def test_a_value_that_sqlite_cannot_hold_fails_its_rows_only(tmp_path: Path) -> None:
+    results: list[BaseException | None] = []
+    async with database(tmp_path, extra=[THING]) as db:
+        with Held(db):
+            db.bulk(ADD, [(1 << 70,)], results.append)
+            db.bulk(ADD, [(1,)], results.append)
+        await db.ping()
+        assert await db.read(things) == [1]
+        assert not db.read_only
+    assert isinstance(results[0], OverflowError)
+    assert results[1] is None
+
+
+async def test_a_lock_held_by_another_program_stops_writes_until_it_is_gone(tmp_path: Path) -> None:
+    clock = FakeClock()
+    other = sqlite3.connect(tmp_path / "node.db", isolation_level=None)
+    async with database(tmp_path, clock=clock, extra=[THING]) as db:
+        db.control(lambda writer: writer.conn.execute("PRAGMA busy_timeout = 20").fetchall(), lambda result: None)
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(StorageFull):
+            await db.commit(add(1))
+        assert db.read_only
+        other.execute("ROLLBACK")
+        clock.advance(5 * SECOND)
+        await db.ping()
+        assert await db.commit(add(1)) == 1
+    other.close()
+
+
+async def test_a_unit_that_hides_a_full_file_does_not_get_an_ack(tmp_path: Path) -> None:
+    def hide(unit: Unit) -> str:
+        try:
+            unit.append("inbox", "a", [b"x" * 50_000])
+        except sqlite3.Error:
+            return "all is well"
+        return "it fits"
+
+    async with database(tmp_path, extra=[THING]) as db:
+        await _quota(db, pages=0)
+        with pytest.raises(StorageFull):
+            await db.commit(hide)
