@@ -10,7 +10,9 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from edge.contract.store import Unit
 from edge.contract.time import SECOND, Clock
+from edge.store import ledger, once
 from edge.store.marks import Mark, Marks
 
 if TYPE_CHECKING:
@@ -25,6 +27,8 @@ MARK_US = 60 * SECOND
 """Under load a mark is not written more often."""
 PROBE_US = 5 * SECOND
 """How often a full disk is tried again."""
+SWEEP_US = 3600 * SECOND
+"""How often, while there is work, keys whose time is over go and the ledger is folded."""
 
 
 class Housekeeping:
@@ -37,7 +41,7 @@ class Housekeeping:
         self._probing = False
         self._commits = 0
         self._idle = 0
-        self._marked_us = clock.now().mono_us
+        self._marked_us = self._swept_us = clock.now().mono_us
 
     def touched(self) -> None:
         """Something was committed, or a commit failed."""
@@ -65,6 +69,9 @@ class Housekeeping:
         if self._db.read_only:
             self._db.control(lambda writer: writer.probe(), self._probed)
             return
+        if self._clock.now().mono_us - self._swept_us >= SWEEP_US:
+            self._swept_us = self._clock.now().mono_us
+            self._db.write(self._sweep, _log_failure)
         commits = self._db.figures().commits
         self._idle = self._idle + 1 if commits == self._commits else 0
         self._commits = commits
@@ -76,6 +83,11 @@ class Housekeeping:
         elif not self._idle and self._clock.now().mono_us - self._marked_us >= MARK_US:
             self._db.control(lambda writer: writer.mark(), self._marked)
         self._again(IDLE_US)
+
+    def _sweep(self, unit: Unit) -> None:
+        ledger.prune(unit)
+        if self._db.name == "node":
+            once.purge(unit)
 
     def _probed(self, well: object) -> None:
         self._probing = well is not True
@@ -112,3 +124,8 @@ class Housekeeping:
             self._db.in_loop(then)
 
         threading.Thread(target=run, name=f"mark-{self._db.name}", daemon=True).start()
+
+
+def _log_failure(result: object) -> None:
+    if isinstance(result, Exception):
+        logger.warning("sweeping failed: %s", result)

@@ -9,7 +9,7 @@ from pathlib import Path
 from edge.contract.time import SECOND
 from edge.store import opening, writer
 from edge.store.database import Database
-from edge.store.housekeeping import IDLE_US, LONG_IDLE, MARK_US
+from edge.store.housekeeping import IDLE_US, LONG_IDLE, MARK_US, SWEEP_US
 from edge.store.marks import Marks
 from tests.support.clock import FakeClock
 from tests.support.store import database
@@ -122,3 +122,15 @@ async def test_a_database_that_closes_has_no_timer_left(tmp_path: Path) -> None:
     conn = opening.open_writer(tmp_path / "node.db")
     assert opening.get(conn, "generation") > 0
     conn.close()
+
+
+async def test_while_there_is_work_keys_whose_time_is_over_are_swept_each_hour(tmp_path: Path) -> None:
+    clock = FakeClock()
+    async with database(tmp_path, clock=clock) as db:
+        await db.commit(lambda u: u.keep("aun", "alice", "k", b"", b"", u.wall_us + SECOND))
+        clock.advance(SWEEP_US)
+        await settle(db)
+        await append(db)
+        clock.advance(IDLE_US)
+        await settle(db)
+        assert await db.read(lambda u: u.run("SELECT key FROM once")) == []
