@@ -132,7 +132,7 @@ def event(payload: bytes, octets: int) -> Event:
     """A task event. Raises `Refusal`."""
     whole = _object(payload, JsonLimits(octets, 24))
     state, seq = whole.get("state"), whole.get("seq", 0)
-    if state not in STATES:
+    if not isinstance(state, str) or state not in STATES:
         raise Refusal("bad field", "state")
     if not isinstance(seq, int) or isinstance(seq, bool) or seq < 0:
         raise Refusal("bad field", "seq")
