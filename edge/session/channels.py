@@ -164,6 +164,10 @@ class LiveChannel:
         """Wait until the peer has read enough to be sent more; False when it is gone."""
         return await self._outbound.room()
 
+    async def fits(self, octets: int) -> bool:
+        """Wait until a frame of this size can be queued without overflow; False when the peer is gone."""
+        return await self._outbound.fits(octets)
+
     async def flushed(self) -> None:
         """Wait until everything queued is sent, or dropped with the channel."""
         await self._outbound.flushed()

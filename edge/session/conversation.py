@@ -35,6 +35,8 @@ ANSWER = declare("session.answer_octets", 2_000_000, "bytes", "of one answer; SD
 NOTIFICATION = declare("session.notification_octets", 65_536, "bytes", "of one notification; longer are dropped", None)
 
 POLICY = 1008
+ENVELOPE = 1024
+"""What an answer's frame may add to its result."""
 BURST = 16
 """Frames that are taken in one go before others get their turn."""
 
@@ -277,7 +279,11 @@ class Conversation:
             )
             if isinstance(outcome.result, AsyncIterator):
                 outcome = Outcome(result=await self._stream(request, outcome.result))
-            self._finish(number, outcome)
+            value = dumps(outcome.result)
+            if len(value) > self._sessions.limits[ANSWER]:
+                raise self._sessions.limits.refuse(ANSWER, "ask for less at once")
+            await channel.fits(len(value) + ENVELOPE)  # several large answers at once are no slow reader
+            self._finish(number, outcome, value)
         except EdgeError as error:
             self._failed(request, error)
             self._refuse(number, error)
@@ -310,15 +316,11 @@ class Conversation:
                 await close()
         return {"items": count}
 
-    def _finish(self, number: int, outcome: Outcome) -> None:
+    def _finish(self, number: int, outcome: Outcome, value: bytes) -> None:
         """Apply what the outcome changes, then answer: events of the new identity come after its answer."""
         channel, sessions = self._channel, self._sessions
         if number not in self.unanswered or not channel.open:
             self.unanswered.pop(number, None)
-            return
-        value = dumps(outcome.result)
-        if len(value) > sessions.limits[ANSWER]:
-            self._refuse(number, sessions.limits.refuse(ANSWER, "ask for less at once"))
             return
         try:
             if outcome.become is not None:

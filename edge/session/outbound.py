@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 
-from edge.contract.limit import Limits, declare
+from edge.contract.limit import Limit, Limits, declare
 
 FRAMES = declare(
     "session.outbound_frames",
@@ -52,11 +52,9 @@ class Outbound:
         """Queue a frame; False when the queue is closed or full. A frame of any size fits an empty queue."""
         if not self._open:
             return False
-        if self._frames:
-            for limit, used in ((FRAMES, self._frames + 1), (OCTETS, self._octets + len(frame))):
-                if used > self._limits[limit]:
-                    self._limits.hit(limit)
-                    return False
+        if (limit := self._over(len(frame))) is not None:
+            self._limits.hit(limit)
+            return False
         self._queues[klass].append(frame)
         self._frames += 1
         self._octets += len(frame)
@@ -101,10 +99,24 @@ class Outbound:
             await self._change()
         return self._open
 
+    async def fits(self, octets: int) -> bool:
+        """Wait until a frame of this size would be taken, for who can wait; False when the queue has ended."""
+        while self._open and self._over(octets) is not None:
+            await self._change()
+        return self._open
+
     async def flushed(self) -> None:
         """Wait until nothing waits."""
         while self._frames:
             await self._change()
+
+    def _over(self, octets: int) -> Limit | None:
+        """The limit that one more frame would break."""
+        if self._frames and self._frames + 1 > self._limits[FRAMES]:
+            return FRAMES
+        if self._frames and self._octets + octets > self._limits[OCTETS]:
+            return OCTETS
+        return None
 
     async def _change(self) -> None:
         """Wait for the next change. Nothing happens between a caller's look and this, so none is missed."""

@@ -230,3 +230,13 @@ async def test_a_burst_from_one_peer_lets_others_have_their_turn() -> None:
         assert (await quiet.ask("meta.ping"))["result"] == {"pong": True}
         answers = [await loud.frame() for _ in range(200)]
         assert sorted(frame["id"] for frame in answers) == list(range(200))
+
+
+async def test_several_large_answers_at_once_are_no_slow_reader() -> None:
+    async with gateway() as house, dial(house, name="alice") as caller:
+        for key in range(8):
+            await caller.send("test.big", {"count": 900_000}, key=key)
+        answers = [await caller.frame() for _ in range(8)]
+        assert sorted(frame["id"] for frame in answers) == list(range(8))
+        assert {len(frame["result"]) for frame in answers} == {900_000}
+        assert house.limits.hits == {}

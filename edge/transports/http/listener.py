@@ -158,6 +158,13 @@ class OurWS(_Bounded, WebSocketsSansIOProtocol):
         self._leave()
         super().connection_lost(exc)
 
+    def data_received(self, data: bytes) -> None:
+        """A handshake that websockets cannot read (a long line, many headers) would be left hanging by uvicorn."""
+        super().data_received(data)
+        if self.conn.handshake_exc is not None and not self.handshake_initiated and not self.transport.is_closing():
+            self.transport.write(b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\nconnection: close\r\n\r\n")
+            self.transport.close()
+
     def handle_connect(self, event: Request) -> None:
         """The path decides how long a message may be."""
         terms = self.config.terms

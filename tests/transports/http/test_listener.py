@@ -1,0 +1,371 @@
+from __future__ import annotations
+
+import asyncio
+import datetime
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+from starlette.routing import BaseRoute, Route
+from websockets.asyncio.client import connect
+
+from edge.contract.time import SECOND
+from edge.session.doors import certificate_of
+from edge.transports.http.app import json_response, read_body
+from edge.transports.http.listener import OurH11, OurHttpTools, bind, tls_context
+from tests.support.sessions import House, gateway, until
+
+HTTP = pytest.mark.parametrize("http", ["httptools", "h11"])
+
+
+@asynccontextmanager
+async def raw(house: House) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+    reader, writer = await asyncio.open_connection(*house.listener.address)
+    try:
+        yield reader, writer
+    finally:
+        writer.close()
+
+
+async def exchange(house: House, sent: bytes) -> bytes:
+    """What comes back until the server hangs up."""
+    async with raw(house) as (reader, writer):
+        writer.write(sent)
+        try:
+            return await reader.read()
+        except ConnectionResetError:
+            return b"reset"
+
+
+def status(answer: bytes) -> int:
+    return int(answer.split(b" ", 2)[1])
+
+
+def echo() -> list[BaseRoute]:
+    async def size(request: Request) -> Response:
+        return json_response({"size": len(await read_body(request))})
+
+    async def flood(request: Request) -> Response:
+        async def chunks() -> AsyncIterator[bytes]:
+            for _ in range(2000):
+                yield b"x" * 65_536
+
+        return StreamingResponse(chunks())
+
+    async def certificate(request: Request) -> Response:
+        return Response(certificate_of(request))
+
+    return [
+        Route("/size", size, methods=["POST"]),
+        Route("/flood", flood),
+        Route("/certificate", certificate),
+    ]
+
+
+@HTTP
+async def test_a_request_is_answered_without_server_or_date_surprises(http: str) -> None:
+    async with gateway(http=http) as house:
+        answer = await exchange(house, b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+        head = answer.partition(b"\r\n\r\n")[0].lower()
+        assert status(answer) == 200
+        assert b"\r\nserver:" not in head
+        assert b"\r\ndate:" not in head
+        assert b"\r\nx-request-id: " in head
+
+
+@HTTP
+async def test_several_requests_go_over_one_connection(http: str) -> None:
+    async with gateway(http=http) as house, raw(house) as (reader, writer):
+        for _ in range(3):
+            writer.write(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            assert b"200" in await reader.readline()
+            await reader.readuntil(b'"ok"}')
+        writer.write(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n" * 3)
+        for _ in range(3):
+            await reader.readuntil(b'"ok"}')
+
+
+@pytest.mark.limit("http.head_octets")
+@pytest.mark.parametrize("pieces", [1, 7, 200])
+async def test_a_head_at_the_limit_passes_and_one_above_is_431(pieces: int) -> None:
+    async with gateway(limits={"http.head_octets": 1000}) as house:
+        fixed = len("/healthz") + len("Host") + len("localhost") + 4 + len("X") + 4
+
+        async def ask(size: int) -> bytes:
+            text = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nX: %b\r\n\r\n" % (b"y" * (size - fixed))
+            async with raw(house) as (reader, writer):
+                step = len(text) // pieces + 1
+                for start in range(0, len(text), step):
+                    writer.write(text[start : start + step])
+                    await writer.drain()
+                    await asyncio.sleep(0)
+                return await reader.readline()
+
+        assert status(await ask(1000 if pieces == 1 else 900)) == 200
+        assert status(await ask(1001)) == 431
+        assert house.limits.hits == {"http.head_octets": 1}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"GET /" + b"a" * 40_000,
+        b"GET / HTTP/1.1\r\nX: " + b"a" * 40_000,
+        b"GET / HTTP/1.1\r\n" + b"A: b\r\n" * 8000,
+        b"POST /size HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n1;" + b"e" * 40_000,
+        b"POST /size HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nT: " + b"t" * 40_000,
+    ],
+)
+async def test_no_part_of_a_request_grows_without_bound(text: bytes) -> None:
+    async with gateway(routes=echo()) as house, raw(house) as (reader, writer):
+        for start in range(0, len(text), 1000):
+            writer.write(text[start : start + 1000])
+            await asyncio.sleep(0)
+        try:
+            answer = await reader.read()
+        except ConnectionResetError:
+            answer = b""
+        assert house.limits.hits["http.head_octets"] >= 1
+        assert not answer or b" 431 " in answer
+
+
+@HTTP
+@pytest.mark.limit("http.head_seconds")
+async def test_a_head_that_trickles_in_is_cut_off_after_ten_seconds(http: str) -> None:
+    async with gateway(http=http) as house, raw(house) as (reader, writer):
+        writer.write(b"GET /healthz HTTP/1.1\r\nHost: ")
+        await until(lambda: house.listener.connections == 1)
+        house.clock.advance(10 * SECOND)
+        assert await reader_end(reader) == b""
+        assert house.limits.hits == {"http.head_seconds": 1}
+
+
+@HTTP
+async def test_the_second_head_of_a_connection_may_not_trickle_either(http: str) -> None:
+    async with gateway(http=http) as house, raw(house) as (reader, writer):
+        writer.write(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        await reader.readuntil(b'"ok"}')
+        house.clock.advance(1)
+        writer.write(b"GET /hea")
+        await until(lambda: house.clock.next_timer() is not None)
+        house.clock.advance(10 * SECOND)
+        assert await reader_end(reader) == b""
+        assert house.limits.hits == {"http.head_seconds": 1}
+
+
+async def reader_end(reader: asyncio.StreamReader) -> bytes:
+    try:
+        return await reader.read()
+    except ConnectionResetError:
+        return b""
+
+
+@HTTP
+@pytest.mark.limit("http.body_octets")
+async def test_a_body_at_the_limit_is_read_and_one_above_is_413(http: str) -> None:
+    async with gateway(routes=echo(), http=http, limits={"http.body_octets": 50}) as house:
+
+        def post(size: int) -> bytes:
+            head = b"POST /size HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\nConnection: close\r\n\r\n"
+            return head % size + b"x" * size
+
+        assert (await exchange(house, post(50))).endswith(b'{"size":50}')
+        assert status(await exchange(house, post(51))) == 413
+        chunked = b"POST /size HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
+        assert (
+            status(await exchange(house, chunked + b"1a\r\n" + b"x" * 26 + b"\r\n1a\r\n" + b"x" * 26 + b"\r\n")) == 413
+        )
+        assert house.limits.hits == {"http.body_octets": 2}
+
+
+@HTTP
+@pytest.mark.limit("http.body_seconds")
+async def test_a_body_that_does_not_come_is_408(http: str) -> None:
+    async with gateway(routes=echo(), http=http) as house, raw(house) as (reader, writer):
+        writer.write(b"POST /size HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\n\r\nab")
+        await until(lambda: house.clock.next_timer() is not None)
+        await until(lambda: house.clock.next_timer() == house.clock.mono_us + 30 * SECOND)
+        house.clock.advance(30 * SECOND)
+        assert status(await reader.read()) == 408
+
+
+@HTTP
+@pytest.mark.limit("http.stall_seconds")
+async def test_a_peer_that_leaves_its_answer_unread_is_cut_off(http: str) -> None:
+    async with gateway(routes=echo(), http=http) as house, raw(house) as (_, writer):
+        writer.transport.pause_reading()
+        writer.write(b"GET /flood HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        await until(lambda: house.clock.next_timer() == house.clock.mono_us + 60 * SECOND)
+        house.clock.advance(60 * SECOND)
+        await until(lambda: house.listener.connections == 0)
+        assert house.limits.hits == {"http.stall_seconds": 1}
+
+
+@HTTP
+@pytest.mark.limit("http.connections", "http.connections_per_address")
+@pytest.mark.parametrize("name", ["http.connections", "http.connections_per_address"])
+async def test_connections_over_the_limit_are_closed_at_once_and_room_comes_back(http: str, name: str) -> None:
+    async with gateway(http=http, limits={name: 2}) as house:
+        async with raw(house), raw(house):
+            await until(lambda: house.listener.connections == 2)
+            async with raw(house) as (reader, _):
+                assert await reader_end(reader) == b""
+            assert house.limits.hits == {name: 1}
+        await until(lambda: house.listener.connections == 0)
+        async with raw(house) as (reader, writer):
+            writer.write(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            assert b"200" in await reader.readline()
+
+
+async def test_web_sockets_count_as_connections_of_their_address() -> None:
+    async with gateway(limits={"http.connections_per_address": 1}) as house:
+        async with connect(house.url, proxy=None):
+            async with raw(house) as (reader, _):
+                assert await reader_end(reader) == b""
+        await until(lambda: house.listener.connections == 0)
+        async with connect(house.url, proxy=None) as socket:
+            assert await socket.recv()
+
+
+@HTTP
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+        b"GET\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n",
+        b"GET /aun HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n",
+        b"GET /aun HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+        b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: x\r\n\r\n",
+        b"POST /aun HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n",
+        b"GET /aun HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nX: "
+        + b"y" * 9000
+        + b"\r\n\r\n",
+    ],
+)
+async def test_what_is_no_request_is_refused_and_the_connection_closed(http: str, text: bytes) -> None:
+    async with gateway(http=http) as house:
+        answer = await exchange(house, text)
+        assert answer == b"reset" or not answer or 400 <= status(answer) < 500
+        await until(lambda: house.listener.connections == 0)
+        assert (
+            status(await exchange(house, b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"))
+            == 200
+        )
+
+
+async def test_stopping_closes_web_sockets_with_1012_and_frees_the_port() -> None:
+    async with gateway() as house:
+        async with connect(house.url, proxy=None) as socket:
+            await socket.recv()
+            port = house.listener.address[1]
+            house.listener.stop_accepting()
+            await house.listener.shutdown()
+            await socket.wait_closed()
+            assert socket.close_code == 1012
+        bind("127.0.0.1", port).close()
+
+
+async def test_a_taken_port_is_an_error() -> None:
+    sock = bind("127.0.0.1", 0)
+    sock.listen()
+    with pytest.raises(OSError, match="in use"):
+        bind("127.0.0.1", sock.getsockname()[1])
+    sock.close()
+
+
+def issue(
+    folder: Path, name: str, issuer: tuple[x509.Certificate, ec.EllipticCurvePrivateKey] | None = None
+) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
+    """A certificate and its key, self-signed without an issuer; both also as `<name>.crt` and `<name>.key`."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    now = datetime.datetime.now(datetime.UTC)
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer[0].subject if issuer else subject)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(days=1))
+        .not_valid_after(now + datetime.timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=issuer is None, path_length=None), critical=True)
+        .sign(issuer[1] if issuer else key, hashes.SHA256())
+    )
+    (folder / f"{name}.crt").write_bytes(made.public_bytes(serialization.Encoding.PEM))
+    (folder / f"{name}.key").write_bytes(
+        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    )
+    return made, key
+
+
+def client_context(folder: Path, name: str = "") -> ssl.SSLContext:
+    context = ssl.create_default_context(cafile=folder / "ca.crt")
+    if name:
+        context.load_cert_chain(folder / f"{name}.crt", folder / f"{name}.key")
+    return context
+
+
+async def fetch(house: House, context: ssl.SSLContext) -> bytes | None:
+    """The body, None when TLS ended before any answer (in TLS 1.3 a refusal comes after the client's handshake)."""
+    reader, writer = await asyncio.open_connection(*house.listener.address, ssl=context, server_hostname="localhost")
+    writer.write(b"GET /certificate HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+    try:
+        answer = await reader.read()
+    except (ssl.SSLError, ConnectionResetError):
+        answer = b""
+    finally:
+        writer.close()
+    return answer.partition(b"\r\n\r\n")[2] if answer else None
+
+
+@HTTP
+async def test_a_verified_client_certificate_is_in_the_scope(tmp_path: Path, http: str) -> None:
+    ca = issue(tmp_path, "ca")
+    issue(tmp_path, "server", ca)
+    mine, _ = issue(tmp_path, "client", ca)
+    issue(tmp_path, "stranger", issue(tmp_path, "other"))
+    server = {"cert": tmp_path / "server.crt", "key": tmp_path / "server.key", "client_ca": tmp_path / "ca.crt"}
+    optional = tls_context(client_cert="optional", **server)
+    async with gateway(routes=echo(), tls=optional, http=http) as house:
+        assert house.listener.url.startswith("https://")
+        assert await fetch(house, client_context(tmp_path, "client")) == mine.public_bytes(serialization.Encoding.DER)
+        assert await fetch(house, client_context(tmp_path)) == b""
+        assert await fetch(house, client_context(tmp_path, "stranger")) is None
+    required = tls_context(client_cert="required", **server)
+    async with gateway(routes=echo(), tls=required, http=http) as house:
+        assert await fetch(house, client_context(tmp_path)) is None
+
+
+async def test_a_web_socket_carries_the_certificate_and_the_context_reloads(tmp_path: Path) -> None:
+    ca = issue(tmp_path, "ca")
+    issue(tmp_path, "server", ca)
+    context = tls_context(tmp_path / "server.crt", tmp_path / "server.key")
+    async with gateway(tls=context) as house:
+        url = house.listener.url.replace("https", "wss").replace("127.0.0.1", "localhost") + "/aun"
+        async with connect(url, ssl=client_context(tmp_path), proxy=None) as socket:
+            assert b"challenge" in (await socket.recv(decode=False))
+            renewed, _ = issue(tmp_path, "server", ca)
+            context.load_cert_chain(tmp_path / "server.crt", tmp_path / "server.key")
+            _, writer = await asyncio.open_connection(
+                *house.listener.address, ssl=client_context(tmp_path), server_hostname="localhost"
+            )
+            seen = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
+            assert seen == renewed.public_bytes(serialization.Encoding.DER)
+            writer.close()
+            await socket.send("{")
+            assert b"-32700" in (await socket.recv(decode=False))
+
+
+def test_both_http_protocols_are_ours() -> None:
+    assert OurHttpTools is not None
+    assert OurH11 is not None
