@@ -139,18 +139,6 @@ class ReadingsSettings(Section, frozen=True, kw_only=True):
     keep_mib: Annotated[int, say("MiB of all readings together; the oldest go first.", 512, ge=1, le=1_048_576)] = 128
 
 
-class MessagesSettings(Section, frozen=True, kw_only=True):
-    """Messages between AIDs."""
-
-    keep_hours: Annotated[int, say("Hours a message waits in an inbox.", 72, ge=1, le=8760)] = 24
-
-
-class TasksSettings(Section, frozen=True, kw_only=True):
-    """Tasks and their history."""
-
-    keep_days: Annotated[int, say("Days a finished task is kept.", 7, ge=1, le=3650)] = 30
-
-
 class A2aSettings(Section, frozen=True, kw_only=True):
     """The A2A door."""
 
@@ -175,8 +163,6 @@ SECTIONS: dict[str, type[Section]] = {
     "log": LogSettings,
     "devices": DevicesSettings,
     "readings": ReadingsSettings,
-    "messages": MessagesSettings,
-    "tasks": TasksSettings,
     "a2a": A2aSettings,
     "store": StoreSettings,
 }

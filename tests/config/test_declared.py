@@ -1,10 +1,14 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import msgspec
 import pytest
 
-from edge.config import declared
+from edge.config import PORTS, declared
 from edge.config.declared import Setting, settings
+
+EDGE = Path(__file__).resolve().parents[2] / "edge"
 
 DECLARED = [one for one in settings() if not one.key.startswith("limits.")]
 
@@ -28,3 +32,16 @@ def test_no_two_settings_share_a_variable() -> None:
 def test_a_key_that_is_not_declared_has_no_type(key: str) -> None:
     with pytest.raises(KeyError):
         declared.hint_of(key)
+
+
+def test_every_setting_is_read_by_the_node() -> None:
+    listeners = {port.key for port in PORTS} | {"node.port_aliases"}  # `Config.listeners` reads these
+    words = "\n".join(path.read_text(encoding="utf-8") for path in (EDGE / "node").glob("*.py"))
+    unread = [
+        one.key
+        for one in DECLARED
+        if one.key not in listeners
+        and f".{one.key}" not in words
+        and not (one.key.startswith("log.") and f"asked.{one.key.partition('.')[2]}" in words)
+    ]
+    assert unread == []
