@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import socket
-import ssl
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
+from typing import Any, Protocol
 
 from edge import __version__
 from edge.config import Config
@@ -25,12 +24,13 @@ from edge.dispatch.areas import Areas
 from edge.dispatch.dispatcher import Dispatcher
 from edge.dispatch.hub import Hub
 from edge.dispatch.table import OpTable
+from edge.node.renewal import Renewal
 from edge.node.tasks import Tasks
 from edge.protocol import aun_events
 from edge.protocol.aid import SERVICES
 from edge.protocol.urls import Names, public_url
 from edge.services import agent_md as cards
-from edge.services.admin import AdminService, Method
+from edge.services.admin import AdminService, Method, Reloaded
 from edge.services.auth.agents import AgentService
 from edge.services.auth.service import AuthService
 from edge.services.ca import CaService
@@ -57,8 +57,21 @@ from edge.transports.mqtt.builtin import BuiltinEngine
 
 NAMESPACES = ("auth", "message", "meta", "task")
 
-Asked = Callable[[], Mapping[str, Any]]
-"""Asks the node about itself."""
+
+class Asked(Protocol):
+    """What the node itself answers."""
+
+    def facts(self) -> Mapping[str, Any]:
+        """What `status` shows."""
+        ...
+
+    def well(self) -> Mapping[str, bool]:
+        """Each part that must answer, and whether it did."""
+        ...
+
+    def reload(self) -> Reloaded:
+        """Read the configuration again. Raises `InvalidParams` when it is refused."""
+        ...
 
 
 class House:
@@ -99,7 +112,7 @@ class House:
 
     # Coming.
 
-    async def open(self, facts: Asked, well: Callable[[], Mapping[str, bool]]) -> None:
+    async def open(self, asked: Asked) -> None:
         """Open the files, build what stands on them, load what they hold. Raises `IdentityError`."""
         await self.node.open()
         await self.hot.open()
@@ -114,10 +127,10 @@ class House:
             unsure_us,
             self._config.tls.names,
         )
-        self._build(facts, well)
+        self._build(asked)
         await self._load()
 
-    def _build(self, facts: Asked, well: Callable[[], Mapping[str, bool]]) -> None:
+    def _build(self, asked: Asked) -> None:
         """Make every part and hand down the ports."""
         config, issuer, areas = self._config, self.identity.issuer, Areas()
         self._services = {f"{name}.{issuer}" for name in (*SERVICES, "gateway")}
@@ -207,7 +220,7 @@ class House:
                 mqtt_url=lambda: self._listening.get("mqtt", ""),
             ),
             OperatorService(self.bus, self.clock, self.limits, taps),
-            AdminService(facts, self.methods, self.limits),
+            AdminService(asked.facts, self.methods, asked.reload, self.limits),
         )
         self.dispatcher = Dispatcher(self.table, {"node": self.node, "hot": self.hot})
         areas.bind(self.dispatcher)
@@ -215,7 +228,9 @@ class House:
             self.dispatcher, self.channels, self.limiter, self.clock, self.limits, self._tasks.spawn
         )
         self.ctl = ControlSocket(config.state_dir / "run", self.sessions, self.clock, self.limits, self._tasks.spawn)
-        self.app = self._app(well)
+        self.app = self._app(asked.well)
+        files = TlsFiles(cert=config.tls.cert, key=config.tls.key, min_version=config.tls.min_version)
+        self.renewal = Renewal(self.identity, files, config.tls.names, self.clock)
         self._built = True
 
     @property
@@ -293,11 +308,6 @@ class House:
         url = public_url(base, address, self.names())
         found = {"aun": f"{url.replace('http', 'ws', 1)}/aun"}
         return found | ({"a2a": f"{url}/a2a"} if self._config.a2a.enabled else {})
-
-    def tls(self) -> ssl.SSLContext:
-        """The server context: the operator's certificate, or our own."""
-        asked = self._config.tls
-        return self.identity.tls_context(TlsFiles(cert=asked.cert, key=asked.key, min_version=asked.min_version))
 
     # Being asked.
 

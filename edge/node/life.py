@@ -10,7 +10,10 @@ import socket
 from collections.abc import Callable
 from typing import Any
 
-from edge.config import Config, Listener
+from msgspec import structs
+
+from edge.config import Config, ConfigError, Listener, declared
+from edge.contract.errors import InvalidParams
 from edge.contract.event import Event
 from edge.contract.time import SECOND
 from edge.contract.wire import dumps
@@ -18,6 +21,7 @@ from edge.node.folders import make_folders
 from edge.node.house import House
 from edge.node.tasks import Tasks
 from edge.node.watchdog import Watchdog
+from edge.services.admin import Reloaded
 from edge.system.files import StateLock, write_atomic
 from edge.system.lag import LoopLag
 from edge.system.logs import LogPlan, Logs
@@ -39,8 +43,12 @@ class StartFailed(Exception):
 class Node:
     """One node: `run` until `stop` is called. `started` is set when everything answers."""
 
-    def __init__(self, config: Config, issuer: str, manager: ServiceManager) -> None:
+    def __init__(
+        self, config: Config, issuer: str, manager: ServiceManager, reread: Callable[[], Config] | None = None
+    ) -> None:
+        """`reread` reads the configuration again, from the same places as at the start."""
         self.config = config
+        self._reread = reread or (lambda: config)
         self._issuer, self._manager = issuer, manager
         self._stopped = asyncio.Event()
         self._ports: Ports
@@ -78,8 +86,8 @@ class Node:
         async with asyncio.TaskGroup() as group:
             self._tasks = Tasks(group)
             self.house = House(self.config, self._issuer, self._tasks)
-            logs = Logs(self.house.clock)
-            logs.apply(_plan(self.config))
+            self._logs = Logs(self.house.clock)
+            self._logs.apply(_plan(self.config))
             try:
                 await self._start()
                 await self._stopped.wait()
@@ -87,7 +95,7 @@ class Node:
                 failure = error
             finally:
                 await self._leave()
-                logs.close()
+                self._logs.close()
         if failure is not None:
             raise failure
 
@@ -96,7 +104,7 @@ class Node:
     async def _start(self) -> None:
         house = self.house
         self._lag = LoopLag(house.clock)
-        await house.open(self.facts, self.well)
+        await house.open(self)
         for listener in self.config.listeners():
             if listener.owned and not house.has_devices:
                 self.left_off[listener.name] = "opens once a device exists: aun-edge device add NAME"
@@ -108,6 +116,7 @@ class Node:
         self._lag.start()
         self.watchdog = Watchdog(house.clock, self._manager, house.pings())
         self._tasks.spawn(self.watchdog.run())
+        self._tasks.spawn(house.renewal.run())
         self._write_ready()
         self._manager.ready(f"{self.issuer} is ready")
         self.started.set()
@@ -137,7 +146,7 @@ class Node:
             self.house.listening("mqtt", url)
 
     async def _serve_http(self, listener: Listener, sock: socket.socket) -> None:
-        tls = self.house.tls() if listener.tls else None
+        tls = self.house.renewal.context() if listener.tls else None
         made = HttpListener(self.house.app, sock, self.house.terms, tls=tls)
         await made.start()
         self._http.append(made)
@@ -194,6 +203,19 @@ class Node:
         await house.close()
 
     # Being asked.
+
+    def reload(self) -> Reloaded:
+        """Read the configuration again; log settings change now. Raises `InvalidParams`."""
+        try:
+            fresh = self._reread()
+        except ConfigError as error:
+            raise InvalidParams(f"the configuration is refused: {error}") from None
+        changed = [key for key in declared.keys() if fresh.value(key) != self.config.value(key)]
+        now = [key for key in changed if key.startswith("log.")]
+        if now:
+            self._logs.apply(_plan(fresh))
+            self.config = structs.replace(self.config, log=fresh.log)
+        return Reloaded(now, [key for key in changed if key not in now])
 
     def facts(self) -> dict[str, Any]:
         """What `status` shows."""

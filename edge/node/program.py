@@ -9,6 +9,7 @@ import os
 import signal
 import sys
 from argparse import Namespace
+from collections.abc import Callable
 from pathlib import Path
 
 from edge.config import Config, ConfigError, load_config
@@ -40,7 +41,7 @@ def main_run(options: Namespace) -> int:
     sys.setswitchinterval(SWITCH_S)
     try:
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-            runner.run(_serve(config, options.issuer or config.node.issuer))
+            runner.run(_serve(config, options.issuer or config.node.issuer, lambda: _config(options)))
     except (StartFailed, IdentityError, DirectoryInUse) as error:
         print(f"the node does not start: {error}", file=sys.stderr)  # noqa: T201
         return FAILED
@@ -95,8 +96,8 @@ def _loop_factory() -> type[asyncio.AbstractEventLoop] | None:
     return found
 
 
-async def _serve(config: Config, issuer: str) -> None:
-    node = Node(config, issuer, ServiceManager(os.environ))
+async def _serve(config: Config, issuer: str, reread: Callable[[], Config]) -> None:
+    node = Node(config, issuer, ServiceManager(os.environ), reread)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, node.stop)

@@ -7,8 +7,17 @@ from typing import Any
 
 import msgspec
 
+from edge.contract.errors import InvalidParams
 from edge.contract.limit import REGISTRY, Limits
 from edge.contract.op import Call, Empty, Params, op
+
+
+class Reloaded(msgspec.Struct):
+    """Settings that differ from those in force: taken up now, or at the next start."""
+
+    now: list[str]
+    next_start: list[str]
+
 
 Facts = Callable[[], Mapping[str, Any]]
 """Read in the loop at each question; plain JSON values."""
@@ -42,10 +51,12 @@ class LimitLine(msgspec.Struct):
 
 
 class AdminService:
-    """Answers about the node itself. `facts` and `methods` are handed down by the composition root."""
+    """Answers about the node itself. `facts`, `methods` and `reload` are handed down by the composition root."""
 
-    def __init__(self, facts: Facts, methods: Callable[[], list[Method]], limits: Limits) -> None:
-        self._facts, self._methods, self._limits = facts, methods, limits
+    def __init__(
+        self, facts: Facts, methods: Callable[[], list[Method]], reload: Callable[[], Reloaded], limits: Limits
+    ) -> None:
+        self._facts, self._methods, self._reload, self._limits = facts, methods, reload, limits
 
     @op("status", scope="node:read", wire={"edge": ("status",)})
     async def status(self, call: Call[Empty]) -> dict[str, Any]:
@@ -57,6 +68,11 @@ class AdminService:
         """Every operation this node answers, with its scope and its names on each wire."""
         asked = call.params.surface
         return [method for method in self._methods() if not asked or asked in method.wire]
+
+    @op("config.reload", scope="config:admin", raises=(InvalidParams,), wire={"edge": ("config.reload",)})
+    async def reload(self, call: Call[Empty]) -> Reloaded:
+        """Read the configuration again; what can change while the node runs changes now (log settings)."""
+        return self._reload()
 
     @op("limits", scope="node:read", wire={"edge": ("limits",)})
     async def limits(self, call: Call[Empty]) -> list[LimitLine]:

@@ -2,7 +2,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import os
+import ssl
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
@@ -10,11 +12,14 @@ import pytest
 from websockets.exceptions import ConnectionClosed
 
 from edge.config import load_config
+from edge.contract.principal import Kind, Principal
 from edge.node.life import Node, StartFailed
 from edge.system.files import DirectoryInUse
 from edge.system.notify import ServiceManager
 from edge.system.ports import bind_tcp
 from tests.support.node import ISSUER, SETS, agent, running, socket
+
+OWNER = Principal(kind=Kind.OPERATOR, aid="", scopes=frozenset({"*"}), via="control")
 
 
 async def test_the_ready_file_is_there_while_the_node_answers(node: Node) -> None:
@@ -107,10 +112,60 @@ async def test_a_token_survives_a_restart(tmp_path: Path) -> None:
             assert (await wire.call("meta.ping"))["pong"] is True
 
 
-async def test_https_opens_with_the_first_device(tmp_path: Path) -> None:
+async def test_the_lan_door_waits_for_the_first_device(tmp_path: Path) -> None:
+    with taken_port(9443):  # so that nothing here listens beyond loopback
+        sets = [one for one in SETS if not one.startswith("http.tls")]
+        config = load_config(state_dir=tmp_path / "state", sets=sets, environ={}, system_file=tmp_path / "none.toml")
+        node = Node(config, ISSUER, ServiceManager({}))
+        run = asyncio.ensure_future(node.run())
+        await node.started.wait()
+        assert node.left_off["https"].startswith("opens once a device exists")
+        await node.house.dispatcher.call("edge", "device.add", b'{"name":"house"}', OWNER)
+        while "opens once" in node.left_off["https"]:
+            await asyncio.sleep(0)
+        assert "0.0.0.0:9443 cannot be used" in node.left_off["https"]
+        node.stop()
+        await run
+
+
+async def test_every_part_is_asked_and_answers(node: Node) -> None:
+    assert await node.watchdog.ask()
+    assert node.well() == {"started": True, "node.db": True, "hot.db": True, "bus": True}
+
+
+async def test_https_is_served_with_our_own_authority_and_reloaded_without_a_drop(tmp_path: Path) -> None:
+    async with running(tmp_path / "state", "http.tls_listen=127.0.0.1:0") as node:
+        trust = ssl.create_default_context(cafile=str(node.house.identity.tls_ca))
+        port = int(node.endpoints["https"].rsplit(":", 1)[1])
+
+        async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bytes:
+            writer.write(b"GET /healthz HTTP/1.1\r\nHost: edge.test\r\n\r\n")
+            return await reader.readline()
+
+        reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=trust, server_hostname="edge.test")
+        assert (await talk(reader, writer)).startswith(b"HTTP/1.1 200")
+        assert not await node.house.renewal.look()
+        node.house.renewal._names.append("box.lan")
+        assert await node.house.renewal.look()
+        other = await asyncio.open_connection("127.0.0.1", port, ssl=trust, server_hostname="box.lan")
+        assert (await talk(*other)).startswith(b"HTTP/1.1 200")
+        assert not writer.is_closing()
+        for one in (writer, other[1]):
+            one.close()
+
+
+async def test_a_changed_log_level_is_in_force_at_once_and_a_port_at_the_next_start(tmp_path: Path) -> None:
     async with running(tmp_path / "state") as node:
-        assert "https" not in node.endpoints
-        assert node.well() == {"started": True, "node.db": True, "hot.db": True, "bus": True}
+        changed = load_config(
+            state_dir=tmp_path / "state",
+            sets=[*SETS, "log.level=debug", "a2a.enabled=false"],
+            environ={},
+            system_file=tmp_path / "none.toml",
+        )
+        node._reread = lambda: changed
+        answer = node.reload()
+        assert (answer.now, answer.next_start) == (["log.level"], ["a2a.enabled"])
+        assert logging.getLogger().level == logging.DEBUG
 
 
 async def test_an_unauthenticated_socket_may_ping_and_no_more(node: Node) -> None:

@@ -1,0 +1,74 @@
+"""Certificates of the TLS listeners, kept fresh without dropping a connection (settled G32)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from edge.contract.time import SECOND, Clock
+from edge.store.keyring import Identity, TlsFiles
+
+log = logging.getLogger(__name__)
+
+LOOK_US = 30 * SECOND
+"""How often the operator's files are looked at, and our own certificates' dates."""
+
+
+class Renewal:
+    """Owns the server contexts. Reloads them when the operator's files change or our own certificate was renewed."""
+
+    def __init__(self, identity: Identity, files: TlsFiles, names: Sequence[str], clock: Clock) -> None:
+        self._identity, self._files, self._names, self._clock = identity, files, list(names), clock
+        self._contexts: list[ssl.SSLContext] = []
+        self._seen = self._look()
+        self.reloads = 0
+
+    def context(self) -> ssl.SSLContext:
+        """A server context that stays fresh. Raises `OSError`, `ssl.SSLError` when the files are not good."""
+        made = self._identity.tls_context(self._files)
+        self._contexts.append(made)
+        return made
+
+    async def run(self) -> None:
+        """Look, for ever."""
+        while True:
+            await self._clock.sleep_until(self._clock.now().mono_us + LOOK_US)
+            await self.look()
+
+    async def look(self) -> bool:
+        """Renew what is due, reload what changed; whether anything was reloaded."""
+        now_us, unsure_us = self._clock.wall(self._clock.now())
+        made = await _off_loop(lambda: self._identity.renew_leafs(now_us, unsure_us, self._names))
+        seen = self._look()
+        if seen == self._seen and "tls" not in made:
+            return False
+        for context in self._contexts:
+            try:
+                self._identity.reload_tls(context, self._files)
+            except (OSError, ssl.SSLError) as error:
+                log.error("the new certificate is not taken, the old one stays: %s", error)
+                return False
+        self._seen = seen
+        self.reloads += 1
+        log.info("TLS certificate reloaded")
+        return True
+
+    def _look(self) -> tuple[tuple[int, int], ...]:
+        """What tells a changed file: inode and time of change."""
+        return tuple(_stamp(Path(name)) for name in (self._files.cert, self._files.key) if name)
+
+
+def _stamp(path: Path) -> tuple[int, int]:
+    try:
+        found = path.stat()
+    except OSError:
+        return 0, 0
+    return found.st_ino, found.st_mtime_ns
+
+
+async def _off_loop(work: Callable[[], list[str]]) -> list[str]:
+    """Key work and file syncs belong to the small pool (design D5)."""
+    return await asyncio.get_running_loop().run_in_executor(None, work)
