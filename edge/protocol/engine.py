@@ -126,10 +126,10 @@ class _Turn:
         self.work()
         self.to(State.FAILED, reason, message)
 
-    def finish(self, message: Message | None = None) -> None:
+    def finish(self, message: Message | None = None, reason: str = "") -> None:
         """End well, or wait for the owner's verdict where the owner's protocol has one."""
         self.work()
-        self.to(State.DELIVERED if self.task.verdict else State.COMPLETED, "", message)
+        self.to(State.DELIVERED if self.task.verdict else State.COMPLETED, reason, message)
 
     def ask(self, question: Message | None, state: State = State.NEED_INPUT) -> None:
         """It is the owner's turn."""
@@ -339,6 +339,8 @@ def _reported(turn: _Turn, step: Reported) -> None:
     if step.seq:
         turn.set(device_seq=step.seq)
     if step.artifact is not None:
+        if task.state in (State.QUEUED, State.ACCEPTED):
+            turn.work()
         try:
             turn.put(step.artifact, append=step.append)
         except OutputTooLarge:
@@ -351,7 +353,7 @@ def _reported(turn: _Turn, step: Reported) -> None:
             turn.ask(step.message, step.state)
         case State.DELIVERED | State.COMPLETED:
             if task.state is not State.DELIVERED:
-                turn.finish(step.message)
+                turn.finish(step.message, step.reason)
         case State.REJECTED if task.state is State.QUEUED:
             turn.to(State.REJECTED, step.reason, step.message)
         case State.CANCELED:

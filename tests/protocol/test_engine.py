@@ -361,13 +361,23 @@ def test_progress_without_news_is_silent_and_with_words_is_heard() -> None:
     assert (queued.state, len(queued.messages)) == (State.ACCEPTED, 2)
 
 
+def test_a_device_may_say_how_it_came_to_an_end() -> None:
+    done, _ = apply(new(by_node=True, aim=AIM), Reported(state=State.COMPLETED, reason="state_not_confirmed"), later())
+    assert (done.state, done.reason) == (State.COMPLETED, "state_not_confirmed")
+
+
 def test_chunks_are_appended_replaced_and_counted() -> None:
     task = put(State.WORKING, by_node=True, aim=AIM, limit=100)
+    quick = Reported(state=State.COMPLETED, artifact=made())
     task, effects = apply(task, Reported(state=State.WORKING, artifact=made("a", closed=False), append=True), later())
     assert [effect.append for effect in effects if isinstance(effect, Happened)] == [False]
     task, effects = apply(task, Reported(state=State.WORKING, artifact=made("b"), append=True), later())
     [whole] = task.artifacts
     assert ([part["text"] for part in whole.parts], whole.closed) == (["a", "b"], True)
+    kinds = [
+        effect.kind for effect in apply(new(by_node=True, aim=AIM), quick, later())[1] if isinstance(effect, Happened)
+    ]
+    assert kinds == ["state", "state", "artifact", "state"]
     assert effects[0] == Happened(kind="artifact", state=State.WORKING, artifact=made("b"), append=True)
     task, _ = apply(task, Reported(state=State.WORKING, artifact=made("c")), later())
     assert task.artifacts == (made("c"),)

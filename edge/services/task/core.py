@@ -288,14 +288,15 @@ def refuse_risky(skill_id: str, who: Principal) -> NotPermitted:
 
 
 def _stored(happened: Happened) -> bytes:
-    """The event as it is kept: what changed, for the Views that replay."""
+    """The event as it is kept, for the Views that replay: a chunk with its parts, what came whole by its id."""
     body: dict[str, Any] = {"state": str(happened.state)}
     if happened.reason:
         body["reason"] = happened.reason
     if happened.message is not None:
         body["message"] = happened.message.id
     if happened.artifact is not None:
-        body["artifact"] = happened.artifact
+        whole = happened.artifact.closed and not happened.append
+        body["artifact"] = happened.artifact.id if whole else happened.artifact
         body["append"] = happened.append
     return dumps(body)
 
