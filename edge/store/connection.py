@@ -9,6 +9,8 @@ PAGE = 4096
 FRAME = PAGE + 24
 """A WAL frame: the page and its header."""
 
+BUSY_MS = 5000
+"""How long a lock of another program (a backup) is waited for."""
 WRITER_CACHE_KIB = 4096
 READER_CACHE_KIB = 1024
 MEDIUM_FAILED = frozenset(
@@ -20,7 +22,7 @@ MEDIUM_FAILED = frozenset(
 def open_writer(path: Path, *, synchronous: str = "FULL") -> sqlite3.Connection:
     """The one connection that writes and checkpoints. Transactions are explicit (`BEGIN IMMEDIATE`)."""
     conn = sqlite3.connect(path, isolation_level=None, check_same_thread=False, cached_statements=512)
-    conn.execute("PRAGMA busy_timeout = 5000")
+    conn.execute(f"PRAGMA busy_timeout = {BUSY_MS}")
     conn.execute("PRAGMA auto_vacuum = INCREMENTAL")
     conn.execute("PRAGMA journal_mode = WAL")
     conn.execute(f"PRAGMA synchronous = {synchronous}")
@@ -36,7 +38,7 @@ def open_reader(path: Path) -> sqlite3.Connection:
     conn = sqlite3.connect(
         f"{path.absolute().as_uri()}?mode=ro", uri=True, isolation_level=None, check_same_thread=False
     )
-    conn.execute("PRAGMA busy_timeout = 5000")
+    conn.execute(f"PRAGMA busy_timeout = {BUSY_MS}")
     conn.execute("PRAGMA query_only = ON")
     conn.execute(f"PRAGMA cache_size = -{READER_CACHE_KIB}")
     _common(conn)

@@ -24,7 +24,7 @@ from edge.contract.gap import Gap
 from edge.contract.store import Unit
 from edge.contract.time import Clock, Stamp
 from edge.store import opening, wal
-from edge.store.connection import FRAME, MEDIUM_FAILED, primary
+from edge.store.connection import BUSY_MS, FRAME, MEDIUM_FAILED, primary
 from edge.store.marks import Mark, Marks
 from edge.store.unit import WriteUnit
 
@@ -328,11 +328,13 @@ class Writer:
         return Mark(self.generation, state.salt.hex(), state.frames)
 
     def checkpoint(self, mode: str) -> None:
-        """Bring the WAL into the database: `PASSIVE` beside readers, `TRUNCATE` when nobody reads."""
+        """Bring the WAL into the database as far as readers let it, never waiting for them; `TRUNCATE` empties it."""
         if self.failure is not None:
             return
         try:
-            self.conn.execute(f"PRAGMA wal_checkpoint({mode})")
+            self.conn.execute("PRAGMA busy_timeout = 0")
+            self.conn.execute(f"PRAGMA wal_checkpoint({mode})").fetchall()
+            self.conn.execute(f"PRAGMA busy_timeout = {BUSY_MS}")
         except sqlite3.Error as error:
             self._trouble("checkpoint", error)
             return
