@@ -49,7 +49,7 @@ def test_a_saved_key_is_loaded_again_and_nothing_else_is() -> None:
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
     for pem in (other, b"nonsense"):
-        with pytest.raises(ValueError, match="."):
+        with pytest.raises(ValueError, match=r"."):
             keys.load(pem)
 
 
