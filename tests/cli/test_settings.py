@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from edge.cli.main import main
+from tests.support.process import NodeProcess
 
 Said = pytest.CaptureFixture[str]
 
@@ -84,3 +86,15 @@ def test_a_good_configuration_is_said_to_be_good(state: str, capsys: Said) -> No
     assert capsys.readouterr().out == "the configuration is good\n"
     assert run("validate", "--json", state) == 0
     assert answer(capsys) == []
+
+
+Verb = Callable[..., tuple[int, str, str]]
+
+
+def test_a_running_node_takes_log_settings_at_once(verb: Verb, running: NodeProcess) -> None:
+    assert "in force now" in verb("config", "set", "log.level=debug")[1]
+    assert "in force at the next start: node.name" in verb("config", "set", "log.level=info", "node.name=x")[1]
+    verb("config", "set", "log.format=json")
+    verb("device", "add", "porch")
+    last = [line for line in running.log.splitlines() if "device.add" in line][-1]
+    assert json.loads(last)["module"] == "edge.audit"
