@@ -1,0 +1,202 @@
+"""The published fastaun SDK, unmodified, against a real node: spec aun-services §3, DESIGN D9."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from tests.plugins.needs import peer
+from tests.support.peers import Agent, Profile, Refused
+from tests.support.process import NodeProcess
+
+pytestmark = pytest.mark.needs("peer:fastaun")
+
+
+class Town:
+    """A node, and clients that end with the test."""
+
+    def __init__(self, folder: Path, stack: ExitStack) -> None:
+        self.folder, self._stack = folder, stack
+        self.node = stack.enter_context(NodeProcess(folder / "state"))
+
+    def profile(self, name: str) -> Profile:
+        """A name with what the SDK needs to use it."""
+        return Profile(self.node, name, self.folder / name)
+
+    def start(self, profile: Profile) -> Agent:
+        """A client process on a profile."""
+        return self._stack.enter_context(Agent(profile))
+
+    def agent(self, name: str) -> Agent:
+        """A registered, connected client."""
+        return self.start(self.profile(name)).register().connect()
+
+    def end(self, agent: Agent) -> None:
+        """The client's process dies."""
+        agent.__exit__(None, None, None)
+
+
+@pytest.fixture
+def town(tmp_path: Path) -> Iterator[Town]:
+    with ExitStack() as stack:
+        yield Town(tmp_path, stack)
+
+
+def test_the_command_line_registers_logs_in_and_finds_everything_well(town: Town) -> None:
+    profile = town.profile("alice")
+    place = peer("fastaun")
+    assert place is not None
+
+    def aun(*args: str) -> str:
+        done = subprocess.run(
+            [str(place / "bin" / "aun"), *args],
+            capture_output=True,
+            text=True,
+            timeout=90,
+            env=profile.environment,
+        )
+        assert done.returncode == 0, f"{args}: {done.stdout}\n{done.stderr}"
+        return done.stdout
+
+    assert f"Registered: {profile.aid}" in aun("register", profile.aid, "--type", "ai")
+    assert f"Authenticated: {profile.aid}" in aun("login")
+    assert "READY" in aun("status")
+    assert "6/6 checks passed" in aun("doctor")
+    town.profile("bobby")
+    sent = aun("--json", "send", profile.aid, "note to self", "--no-encrypt")
+    assert "message_id" in sent
+
+
+def test_two_clients_ping_and_exchange_messages(town: Town) -> None:
+    alice, bob = town.agent("alice"), town.agent("bobby")
+    assert alice.call("meta.ping")["pong"] is True
+    sent = alice.send(bob, "hello")
+    assert (sent["status"], sent["delivery_mode"], sent["seq"]) == ("delivered", "fanout", 1)
+    assert bob.texts(1) == ["hello"]
+    assert bob.send(alice, "hello yourself")["seq"] == 1
+    assert alice.texts(1) == ["hello yourself"]
+    acked = alice.heard("message.ack", 1)
+    assert (acked[0]["to"], acked[0]["ack_seq"]) == (bob.aid, 1)
+    online = alice.call("message.query_online", aids=[bob.aid, "nobody." + bob.aid.partition(".")[2]])
+    assert list(online["online"].values()) == [True, False]
+
+
+def test_a_client_that_comes_back_gets_what_it_missed(town: Town) -> None:
+    alice, bob = town.agent("alice"), town.agent("bobby")
+    alice.send(bob, "before")
+    assert bob.texts(1) == ["before"]
+    bob.do("close")
+    town.end(bob)
+    wanted = [f"missed {number}" for number in range(45)]
+    for text in wanted:
+        assert alice.send(bob, text)["status"] == "sent"
+    back = town.start(bob.profile).connect()
+    assert back.texts(45) == wanted
+    alice.send(bob, "after")
+    assert back.texts(46)[-1] == "after"
+
+
+def test_clients_come_back_by_themselves_when_the_node_restarts(town: Town) -> None:
+    alice, bob = town.agent("alice"), town.agent("bobby")
+    first = alice.send(bob, "one", message_id="m-1")
+    assert town.node.stop() == 0
+    town.node.start()
+    for client in (alice, bob):
+        client.do("until_ready")
+    again = alice.send(bob, "one", message_id="m-1")
+    assert (again["status"], again["seq"]) == ("duplicate", first["seq"])
+    assert alice.send(bob, "two")["seq"] == first["seq"] + 1
+    assert bob.texts(2) == ["one", "two"]
+
+
+def test_nothing_acknowledged_is_lost_when_the_node_is_killed(town: Town) -> None:
+    alice, bob = town.agent("alice"), town.agent("bobby")
+    bob.do("close")
+    sent = [alice.send(bob, f"{number}") for number in range(20)]
+    town.node.kill()
+    town.node.start()
+    alice.do("until_ready")
+    assert alice.send(bob, "20")["seq"] > sent[-1]["seq"]
+    town.end(bob)
+    back = town.start(bob.profile).connect()
+    assert back.texts(21) == [str(number) for number in range(21)]
+
+
+def test_encrypted_messages_reach_every_device_and_nobody_else(town: Town) -> None:
+    alice, bob = town.agent("alice"), town.agent("bobby")
+    sent = alice.send(bob, "for one device", encrypt=True)
+    assert sent["envelope"]["encrypted"] is True
+    [message] = bob.heard("message.received", 1)
+    assert message["payload"]["text"] == "for one device"
+    assert message["encrypted"] is True
+    tablet = town.start(bob.profile.another_device(town.folder / "tablet")).connect()
+    alice.send(bob, "for two devices", encrypt=True)
+    assert bob.texts(2)[-1] == "for two devices"
+    assert tablet.texts(1) == ["for two devices"]
+    assert tablet.heard("message.undecryptable") == []
+    bob.send(alice, "answer", encrypt=True)
+    assert alice.texts(1) == ["answer"]
+    stored = (town.folder / "state" / "store" / "node.db").read_bytes()
+    stored += (town.folder / "state" / "store" / "node.db-wal").read_bytes()
+    assert b"for two devices" not in stored
+
+
+def test_an_encrypted_message_waits_for_somebody_who_has_never_connected(town: Town) -> None:
+    alice = town.agent("alice")
+    bob = town.start(town.profile("bobby")).register()
+    alice.send(bob, "welcome", encrypt=True)
+    bob.connect()
+    assert bob.texts(1) == ["welcome"]
+
+
+def test_history_recall_and_volatile_messages(town: Town) -> None:
+    alice, bob = town.agent("alice"), town.agent("bobby")
+    ids = [alice.send(bob, f"{number}", encrypt=number % 2 == 0)["message_id"] for number in range(5)]
+    assert bob.texts(5) == list("01234")
+    page = bob.call("message.history", sender_aid=alice.aid, before_seq=6, limit=3)
+    assert [row["payload"]["text"] for row in page["messages"]] == ["2", "3", "4"]
+    assert page["has_older"] is True
+    page = bob.call("message.history", sender_aid=alice.aid, before_seq=page["next_before_seq"], limit=3)
+    assert ([row["payload"]["text"] for row in page["messages"]], page["has_older"]) == (["0", "1"], False)
+
+    answer = alice.call("message.recall", message_ids=[ids[4]])
+    assert (answer["recalled"], answer["errors"]) == (1, None)
+    [recalled] = bob.heard("message.recalled", 1)
+    assert recalled["message_ids"] == [ids[4]]
+
+    sent = alice.send(bob, "soon gone", ttl=30)
+    assert (sent["status"], sent["storage"]) == ("accepted", "volatile")
+    assert bob.texts(6)[-1] == "soon gone"
+    assert len(bob.call("message.history", sender_aid=alice.aid, before_seq=1_000)["messages"]) == 6
+
+
+def test_a_recall_reaches_a_client_that_was_away(town: Town) -> None:
+    alice, bob = town.agent("alice"), town.agent("bobby")
+    sent = alice.send(bob, "oops")
+    assert bob.texts(1) == ["oops"]
+    alice.heard("message.ack", 1)
+    bob.do("close")
+    town.end(bob)
+    assert alice.call("message.recall", message_ids=[sent["message_id"]])["recalled"] == 1
+    back = town.start(bob.profile).connect()
+    [recalled] = back.heard("message.recalled", 1)
+    assert recalled["message_ids"] == [sent["message_id"]]
+
+
+def test_wrong_calls_get_the_error_their_name_says(town: Town) -> None:
+    alice = town.agent("alice")
+    issuer = alice.aid.partition(".")[2]
+    with pytest.raises(Refused) as unknown:
+        alice.send(f"nobody.{issuer}", "hello")
+    assert (unknown.value.kind, unknown.value.code) == ("NotFoundError", -32008)
+    with pytest.raises(Refused) as missing:
+        alice.call("mail.list")
+    assert missing.value.code == -32601
+    with pytest.raises(Refused) as wrong:
+        alice.call("message.query_online", aids=[])
+    assert (wrong.value.kind, wrong.value.code) == ("ValidationError", -32602)
+    assert alice.call("meta.ping")["pong"] is True
