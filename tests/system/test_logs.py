@@ -42,6 +42,7 @@ def test_one_event_is_one_line_whatever_it_holds(logs: Logs, tmp_path: Path) -> 
     assert line.endswith(r"warning edge.test: topic a\nb\r\x1b[31m\u2028c refused aid=bob.home.test trace=t1")
 
 
+@pytest.mark.seed("S4-088")
 def test_json_lines_carry_the_same_facts(logs: Logs, tmp_path: Path) -> None:
     logs.apply(plan(tmp_path, format="json"))
     log.error("went %s", "wrong", extra={"aid": "bob.home.test"})
@@ -123,6 +124,7 @@ def test_without_a_rate_every_line_is_written(logs: Logs, tmp_path: Path) -> Non
     assert len(lines(tmp_path)) == 200
 
 
+@pytest.mark.seed("S4-088")
 def test_levels_of_modules_change_while_it_runs(logs: Logs, tmp_path: Path) -> None:
     logs.apply(plan(tmp_path, level="warning", levels={"edge.test": "debug"}))
     log.debug("seen")
