@@ -338,7 +338,7 @@ class House:
             "boot": self.clock.boot,
             "incarnation": self.marks.incarnation,
             "clock": {"sure": self.clock.sure, "wall_us": now_us, "uncertainty_us": unsure_us},
-            "stores": {db.name: {"read_only": db.read_only, **db.stats()} for db in (self.node, self.hot)},
+            "stores": {db.name: {**db.stats(), "read_only": db.read_only} for db in (self.node, self.hot)},
             "mqtt": {"engine": "builtin", **self.bus.stats()},
             "channels": len(self.channels),
             "devices": len(self.registry.devices()),

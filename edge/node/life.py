@@ -141,18 +141,16 @@ class Node:
 
     async def _serve_mqtt(self, listener: Listener, sock: socket.socket) -> None:
         await self.house.bus.serve(sock)
-        url = f"mqtt://{_shown(sock)}"
-        if self.endpoints.setdefault("mqtt", url) == url:
-            self.house.listening("mqtt", url)
+        self.endpoints[listener.name] = f"mqtt://{_shown(sock)}"
+        self.house.listening(listener.name, self.endpoints[listener.name])
 
     async def _serve_http(self, listener: Listener, sock: socket.socket) -> None:
         tls = self.house.renewal.context() if listener.tls else None
         made = HttpListener(self.house.app, sock, self.house.terms, tls=tls)
         await made.start()
         self._http.append(made)
-        if listener.name in ("http", "https"):
-            self.endpoints |= _urls(listener.name, made.url, a2a=self.config.a2a.enabled)
-            self.house.listening(listener.name, made.url)
+        self.endpoints |= _urls(listener.name, made.url, a2a=self.config.a2a.enabled)
+        self.house.listening(listener.name, made.url)
 
     def _device_event(self, event: Event) -> None:
         """The first device opens what waited for it (design D16)."""
@@ -256,7 +254,7 @@ def _shown(sock: socket.socket) -> str:
 
 
 def _urls(name: str, url: str, *, a2a: bool) -> dict[str, str]:
-    """The endpoints that one HTTP listener gives; the first listener to give one keeps it."""
+    """The endpoints that one HTTP listener gives."""
     web = url.replace("http", "ws", 1)
     found = {name: url}
     if name == "http":

@@ -1,0 +1,83 @@
+from __future__ import annotations
+
+import json
+import os
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.process import NodeProcess
+
+
+def run(*args: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "edge.cli.main", *args], capture_output=True, text=True, timeout=60, env=dict(os.environ)
+    )
+
+
+def test_the_program_starts_says_one_line_and_leaves_in_order(tmp_path: Path) -> None:
+    node = NodeProcess(tmp_path / "state", "--issuer", "edge.test")
+    node.start()
+    ready = node.ready
+    assert stat.S_IMODE((tmp_path / "state" / "run" / "ready.json").stat().st_mode) == 0o600
+    assert node.stop() == 0
+    points = ready["endpoints"]
+    assert f"ready edge.test mqtt={points['mqtt']} http={points['http']}" in node.log.splitlines()
+
+
+def test_everything_in_the_state_directory_is_the_owners_alone(tmp_path: Path) -> None:
+    with NodeProcess(tmp_path / "state") as node:
+        for path in node.state_dir.rglob("*"):
+            assert stat.S_IMODE(path.stat().st_mode) & 0o077 == 0, path
+
+
+def test_a_second_node_on_the_same_directory_is_refused(tmp_path: Path) -> None:
+    with NodeProcess(tmp_path / "state") as node:
+        done = run("run", "--state-dir", str(node.state_dir))
+        assert done.returncode == 1
+        assert "another node already runs" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("setting", "says"),
+    [
+        ("log.level=loud", "debug, info, warning, error"),
+        ("log.leveel=info", "log.level"),
+        ("http.listen=here", "host:port"),
+    ],
+)
+def test_a_wrong_setting_is_refused_at_the_start_with_what_is_allowed(tmp_path: Path, setting: str, says: str) -> None:
+    done = run("run", "--state-dir", str(tmp_path / "state"), "--set", setting)
+    assert done.returncode == 2
+    assert says in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_wrong_key_in_a_file_is_refused_with_its_line(tmp_path: Path) -> None:
+    file = tmp_path / "edge.toml"
+    file.write_text('[log]\n# a comment\nlevell = "info"\n')
+    done = run("run", "--state-dir", str(tmp_path / "state"), "--config", str(file))
+    assert done.returncode == 2
+    assert f"{file}:3" in done.stderr
+
+
+def test_another_issuer_than_at_the_first_start_is_refused(tmp_path: Path) -> None:
+    with NodeProcess(tmp_path / "state", "--issuer", "edge.test") as node:
+        node.stop()
+    done = run(
+        "run", "--state-dir", str(tmp_path / "state"), "--issuer", "other.test", "--set", "http.listen=127.0.0.1:0"
+    )
+    assert done.returncode == 1
+    assert "the issuer of this node is edge.test" in done.stderr
+
+
+def test_init_makes_the_identity_once(tmp_path: Path) -> None:
+    first = run("init", "--state-dir", str(tmp_path / "state"), "--issuer", "edge.test")
+    again = run("init", "--state-dir", str(tmp_path / "state"))
+    assert first.returncode == again.returncode == 0, first.stderr + again.stderr
+    assert "edge.test" in first.stdout
+    assert "edge.test" in again.stdout
+    assert json.loads((tmp_path / "state" / "identity" / "incarnation").read_bytes())["boot"] == 1
