@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from edge.contract.capability import Capability, Skill
@@ -156,18 +157,19 @@ def _as_written(reading: Reading, text: str) -> Reading:
     return reading
 
 
-def _names(skill: Skill) -> set[str]:
-    slug = skill.id.partition(".")[0]
-    device = {skill.device_name, slug, skill.device}
-    own = {skill.cap.title, skill.cap.name}
+@lru_cache(maxsize=4096)
+def _names(skill_id: str, aid: str, slug: str, device_name: str, title: str, cap_name: str) -> frozenset[str]:
+    """Everything that a skill answers to: its id, its device's names, its own, and both together."""
+    device = {device_name, slug, skill_id.partition(".")[0]}
+    own = {title, cap_name}
     both = {f"{left} {right}" for left in device for right in own}
-    return {plain for plain in map(_plain, {skill.id, skill.aid} | device | own | both) if plain}
+    return frozenset(plain for plain in map(_plain, {skill_id, aid} | device | own | both) if plain)
 
 
 def _named(line: str, skills: Iterable[Skill]) -> Iterable[tuple[int, Skill, str]]:
     """Every (length of the name, skill, the rest of the line) where the line begins or ends with a name."""
     for skill in skills:
-        for known in _names(skill):
+        for known in _names(skill.id, skill.aid, skill.device, skill.device_name, skill.cap.title, skill.cap.name):
             if line.startswith(known) and _apart(line[: len(known)], line[len(known) :]):
                 yield len(known), skill, line[len(known) :].strip(_EDGE.replace("=", ""))
             if line.endswith(known) and _apart(line[: -len(known)], known) and len(known) < len(line):

@@ -196,7 +196,7 @@ class World:
     async def rest(self) -> None:
         """Let everything that was queued for the store come back, and what it caused too."""
         for _ in range(4):
-            await self.node.commit(lambda unit: None)
+            await self.node.ping()
             await asyncio.sleep(0)
 
     def heard(self, task_id: str, kind: str = "") -> list[Any]:

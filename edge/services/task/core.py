@@ -9,8 +9,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
+
+from msgspec import structs
 
 from edge.contract.errors import NotPermitted, TaskAccessDenied, TaskNotFound, UnknownAid
 from edge.contract.event import Event, Fanout
@@ -27,8 +29,10 @@ from edge.protocol.task import (
     Deliver,
     Effect,
     Happened,
+    Lost,
     Message,
     Role,
+    Send,
     State,
     Step,
     Stop,
@@ -74,9 +78,8 @@ class Core:
         self.node, self.clock, self.gate, self.grants, self.fanout = node, clock, gate, grants, fanout
         self.issuer, self.known, self.limits = issuer, known, limits
         self._timers: dict[str, Callable[[], None]] = {}
-        self.asleep: dict[str, str] = {}
-        """Tasks that are kept for a device until it is online: task id → device slug."""
-        self.counts: dict[str, int] = {}
+        self.asleep: dict[str, Task] = {}
+        """Tasks that are kept for a device until it is online."""
 
     # In a unit of node.db.
 
@@ -106,6 +109,11 @@ class Core:
         if not may_read(unit, task, who, self.issuer):
             raise TaskNotFound
         return task
+
+    def visible(self, unit: Unit, task_ids: Iterable[str], who: Principal) -> list[Task]:
+        """Those of the tasks that `who` may see, each once."""
+        found = [table.load(unit, task_id) for task_id in dict.fromkeys(task_ids)]
+        return [task for task in found if task is not None and may_read(unit, task, who, self.issuer)]
 
     def check_assignee(self, unit: Unit, aid: str) -> None:
         """Raises `UnknownAid` when nobody here has this AID."""
@@ -174,6 +182,15 @@ class Core:
         finally:
             end()
 
+    def wake(self, kept: Task) -> None:
+        """Hand over a kept task, if its owner may still act on what it is about (design D24)."""
+        skill = self.gate.skill(kept.aim.skill) if kept.aim is not None else None
+        own = kept.owner in (Kind.OPERATOR, Kind.NODE)
+        if skill is not None and not own and not self.grants.may_act(kept.owner, skill):
+            self.send(kept.id, Lost(reason="the permission was withdrawn meanwhile"))
+        else:
+            self.send(kept.id, Send())
+
     def order(self, task: Task, *, again: bool = False) -> Order:
         """What the device gets: the caller's words as they came, and what the node made of them."""
         aim = task.aim
@@ -235,16 +252,12 @@ class Core:
         for name in list(self._timers):
             self.disarm(name)
 
-    def count(self, what: str) -> None:
-        """Count something for the metrics."""
-        self.counts[what] = self.counts.get(what, 0) + 1
-
     def _afterwards(self, task: Task, effects: list[Effect]) -> None:
         """Do what a committed step asks of the world."""
         if task.final or task.sent:
             self.asleep.pop(task.id, None)
         elif task.by_node and task.aim is not None:
-            self.asleep[task.id] = device_of(task.aim.skill)
+            self.asleep[task.id] = structs.replace(task, messages=(), artifacts=())
         for effect in effects:
             match effect:
                 case Deliver():

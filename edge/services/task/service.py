@@ -112,10 +112,10 @@ class TaskService:
         if not found.by_node or found.aim is None:
             return
         if not found.sent:
-            core.asleep[found.id] = device_of(found.aim.skill)
+            core.asleep[found.id] = found
             skill = core.gate.skill(found.aim.skill)
             if skill is not None and skill.online is not False:
-                core.send(found.id, task.Send())
+                core.wake(found)
         elif found.aim.native or found.aim.repeat_safe:
             core.send(found.id, task.Send(restart=True))
         else:
@@ -124,9 +124,9 @@ class TaskService:
     def _device_changed(self, event: Event) -> None:
         """A device came online: what was kept for it goes out."""
         if event.kind == "device.online":
-            for task_id, slug in list(self._core.asleep.items()):
-                if slug == event.key:
-                    self._core.send(task_id, task.Send())
+            for kept in list(self._core.asleep.values()):
+                if kept.aim is not None and device_of(kept.aim.skill) == event.key:
+                    self._core.wake(kept)
 
     def _keep_house(self) -> None:
         """Once an hour: what has been over for 30 days ages out."""
@@ -308,8 +308,7 @@ class TaskService:
             raise InvalidParams(f"no such events: {unknown}; there are: {', '.join(r.EVENTS)}")
         if len(wanted.task_ids) > self._core.limits[bounds.REFERENCES]:
             raise self._core.limits.refuse(bounds.REFERENCES)
-        found = [await self._may_hear(task_id, call.who) for task_id in dict.fromkeys(wanted.task_ids)]
-        allowed = [one for one in found if one is not None]
+        allowed = await self._core.node.read(lambda unit: self._core.visible(unit, wanted.task_ids, call.who))
         if not allowed:
             raise TaskAccessDenied("none of these tasks is yours to hear of")
         watch = tuple(("task", one.id) for one in allowed if not one.role(name_of(call.who)))
@@ -442,12 +441,6 @@ class TaskService:
 
         found = await self._core.node.commit(work)
         return found if found.final else await self._core.wait(task_id, who, wait_us, lambda now: now.final)
-
-    async def _may_hear(self, task_id: str, who: Principal) -> Task | None:
-        try:
-            return await self._core.read(task_id, who)
-        except TaskNotFound:
-            return None
 
 
 def _refusal(found: Task | None, report: Report) -> str:

@@ -11,6 +11,7 @@ from edge.contract.errors import (
     NotPermitted,
     OutputTooLarge,
     RateLimited,
+    StorageFull,
     TaskAccessDenied,
     TaskAlreadyAccepted,
     TaskCanceled,
@@ -24,10 +25,11 @@ from edge.contract.errors import (
     UnknownAid,
 )
 from edge.contract.event import Event
+from edge.contract.store import Unit
 from edge.contract.time import SECOND
 from edge.contract.wire import dumps
-from edge.protocol.task import Patience
-from edge.store import ledger
+from edge.protocol.task import Patience, Task
+from edge.store import ledger, tasks
 from tests.support.tasks import (
     ALICE,
     BELL,
@@ -45,6 +47,7 @@ from tests.support.tasks import (
     World,
     agent,
     reads,
+    skill,
     world,
 )
 
@@ -182,7 +185,7 @@ async def test_an_outsider_learns_nothing_of_a_private_task(tmp_path: Path) -> N
                 await house.call(CAROL, f"task.{verb}", one)
         with pytest.raises(TaskNotFound):
             await house.call(CAROL, "task.send_input", {**one, "input": {"content": "x"}})
-        with pytest.raises(TaskAccessDenied):
+        with pytest.raises(TaskAccessDenied, match="none of these"):
             await house.call(CAROL, "task.subscribe", {"task_ids": [task_id]})
         assert (await house.call(CAROL, "task.list"))["items"] == []
         assert all(CAROL.aid not in event.audience for event in house.events)
@@ -450,6 +453,33 @@ async def test_a_device_asleep_gets_its_task_once_when_it_wakes(tmp_path: Path, 
         assert [(order.task_id, order.again) for order in house.gate.orders] == [(made["task_id"], False)]
 
 
+async def test_a_kept_command_is_not_carried_out_when_its_grant_is_gone(tmp_path: Path) -> None:
+    vault = skill("vault", "door", "lock", verbs=("unlock",), writable=True, risk="high", native=True)
+    async with world(tmp_path, vault) as house:
+        house.gate.put(vault.id, online=False)
+        house.grants.rows.add((ALICE.aid, vault.id))
+        made = await house.create(ALICE, vault.aid, "unlock")
+        mine = await house.call(
+            OPERATOR, "skill.call", {"skill": vault.id, "params": {"verb": "unlock"}, "timeout_s": 0}, "edge"
+        )
+        house.grants.rows.clear()
+        house.hub.publish(Event("device", vault.device, 1, "device.online"))
+        await house.rest()
+        whole = await house.get(ALICE, made["task_id"])
+        assert (whole["status"], whole["reason"]) == ("failed", "the permission was withdrawn meanwhile")
+        assert [order.task_id for order in house.gate.orders] == [mine["task_id"]]
+
+
+async def test_the_owner_of_the_box_may_cancel_any_task_but_only_once(tmp_path: Path) -> None:
+    async with world(tmp_path, ROBOT) as house:
+        made = await house.create(ALICE, ROBOT.aid, "kitchen")
+        house.gate.acts[f"{ROBOT.id}/cancel"] = lambda gate, order: gate.tell(order.task_id, "canceled", seq=1)
+        moved = await house.call(OPERATOR, "task.cancel", {"task_id": made["task_id"]}, "edge")
+        assert moved["status"] == "canceled"
+        with pytest.raises(TaskCanceled):
+            await house.call(OPERATOR, "task.cancel", {"task_id": made["task_id"]}, "edge")
+
+
 async def test_a_risky_device_that_is_offline_refuses_at_once(tmp_path: Path) -> None:
     async with world(tmp_path, DOOR) as house:
         house.gate.put(DOOR.id, online=False)
@@ -581,6 +611,16 @@ async def test_after_a_crash_what_may_be_sent_twice_is_and_the_rest_ends_unknown
         assert (whole["status"], whole["reason"]) == ("failed", "outcome_unknown")
 
 
+async def test_after_a_restart_a_kept_task_goes_to_a_device_that_is_there(tmp_path: Path) -> None:
+    clock, asleep = Boots(), Gate(LAMP)
+    asleep.put(LAMP.id, online=False)
+    async with world(tmp_path, clock=clock, gate=asleep) as house:
+        await house.create(ALICE, LAMP.aid, "on")
+    clock.reboot()
+    async with world(tmp_path, LAMP, clock=clock) as house:
+        assert [(order.verb, order.again) for order in house.gate.orders] == [("on", False)]
+
+
 async def test_after_a_crash_a_kept_task_waits_on_and_deadlines_hold(tmp_path: Path) -> None:
     clock = Boots()
     asleep = Gate(ROBOT)
@@ -623,6 +663,64 @@ async def pass_hours(house: World, hours: int) -> None:
     for _ in range(hours):
         house.clock.advance(3600 * SECOND)
         await house.rest()
+
+
+async def test_a_deadline_waits_while_the_disk_is_full(tmp_path: Path) -> None:
+    async with world(tmp_path, agent_patience=Patience(work=60 * SECOND)) as house:
+        task_id = await between(house)
+        house.clock.advance(59 * SECOND)
+        await room(house, 1)
+        with pytest.raises(StorageFull):
+            await house.node.commit(lambda unit: unit.append("filler", "", [b"x" * 50_000]))
+        house.clock.advance(2 * SECOND)
+        await house.rest()
+        assert (await house.get(ALICE, task_id))["status"] == "submitted"
+        await room(house, 100_000)
+        house.clock.advance(10 * SECOND)
+        await house.node.ping()
+        house.clock.advance(30 * SECOND)
+        await house.rest()
+        assert (await house.get(ALICE, task_id))["status"] == "canceled"
+
+
+async def room(house: World, pages: int) -> None:
+    """Give the file room for so many pages; never less than it has."""
+    done = asyncio.Event()
+    house.node.control(
+        lambda writer: writer.conn.execute(f"PRAGMA max_page_count = {pages}"), lambda result: done.set()
+    )
+    await done.wait()
+
+
+async def test_a_shared_task_may_be_read_by_the_parties_of_its_tree(tmp_path: Path) -> None:
+    async with world(tmp_path) as house:
+        root = await between(house, visibility="shared")
+
+        def delegate(unit: Unit) -> None:
+            child = Task(id="child", dialect="aun", owner=BOB.aid, assignee=CAROL.aid, root=root, parent=root)
+            tasks.save(unit, None, child, [("state", b"{}")])
+
+        await house.node.commit(delegate)
+        assert (await house.get(CAROL, root))["visibility"] == "shared"
+        with pytest.raises(TaskAccessDenied):
+            await house.call(CAROL, "task.accept", {"task_id": root})
+
+
+async def test_ids_of_callers_are_printable_and_short(tmp_path: Path) -> None:
+    async with world(tmp_path) as house:
+        for bad in ("x" * 257, "a\nb"):
+            with pytest.raises(InvalidParams):
+                await between(house, context_id=bad)
+
+
+async def test_devices_may_report_loosely(tmp_path: Path) -> None:
+    async with world(tmp_path, ROBOT) as house:
+        made = await house.create(ALICE, ROBOT.aid, "kitchen")
+        house.gate.tell(made["task_id"], "working", message=b"[]")
+        house.gate.tell(made["task_id"], "completed", artifact=b'["done"]')
+        whole = await finished(house, ALICE, made["task_id"])
+        assert (whole["status"], whole["messages"]) == ("completed", [])
+        assert whole["artifacts"] == [{"id": "1", "type": "text", "content": "done"}]
 
 
 # The owner's shell.
