@@ -114,8 +114,7 @@ class House:
 
     async def open(self, asked: Asked) -> None:
         """Open the files, build what stands on them, load what they hold. Raises `IdentityError`."""
-        await self.node.open()
-        await self.hot.open()
+        await asyncio.gather(self.node.open(), self.hot.open())
         await self.boots.start()
         self._closers.append(self.boots.stop)
         now_us, unsure_us = self.clock.wall(self.clock.now())
@@ -338,7 +337,10 @@ class House:
             "boot": self.clock.boot,
             "incarnation": self.marks.incarnation,
             "clock": {"sure": self.clock.sure, "wall_us": now_us, "uncertainty_us": unsure_us},
-            "stores": {db.name: {**db.stats(), "read_only": db.read_only} for db in (self.node, self.hot)},
+            "stores": {
+                db.name: {**db.stats(), "read_only": db.read_only, "damage": db.damage, "doubt": db.doubt}
+                for db in (self.node, self.hot)
+            },
             "mqtt": {"engine": "builtin", **self.bus.stats()},
             "channels": len(self.channels),
             "devices": len(self.registry.devices()),
