@@ -27,6 +27,7 @@ from edge.devices import limits as bounds
 from edge.devices.model import Cap, Latest, Pending, Route, moment, word
 from edge.devices.registry import RESTATE_ROWS, SURE_WITHIN_US, Registry, Source, publisher
 from edge.protocol.discovery import homeassistant, native
+from edge.protocol.discovery.config import slug
 from edge.protocol.discovery.record import Component, Found, Payload, Refusal, Refused, read, stated_ms
 from edge.protocol.discovery.template import NO_SAMPLE
 from edge.protocol.mqtt.topics import within
@@ -100,6 +101,7 @@ class Intake:
     ) -> None:
         self._registry, self._admission, self._fanout = registry, admission, fanout
         self._events, self._prefix = events, prefix
+        registry.roots.add(slug(prefix.partition("/")[0], "-"))
         self._clock, self._limits, self._counters = registry.clock, registry.limits, registry.counters
         self._bounds = bounds.bounds(registry.limits)
         self._values = JsonLimits(registry.limits[bounds.STATE_OCTETS], registry.limits[bounds.DISCOVERY_DEPTH])
@@ -314,7 +316,8 @@ class Intake:
         if by is None:
             return self._refuse(message, (Refused("", "unknown publisher"),), acks)
         if not message.payload:
-            return self._write(self._withdrawn(message.topic), None, acks)
+            source = self._registry.sources.get(message.topic)
+            return self._write(self._withdrawn(message.topic), source, acks)
         if len(message.payload) > self._bounds.octets:
             return self._too_large(bounds.DISCOVERY_OCTETS, message, acks)
         digest = _digest(by, message.payload)
@@ -354,7 +357,7 @@ class Intake:
         self._note(message, refused, acks)
         self._counters["adopted"] += 1
         self._write(change, self._registry.sources[message.topic], acks)
-        for topic in {topic for one in admitted for topic in one.topics()[0]}:
+        for topic in dict.fromkeys(topic for one in admitted for topic in one.topics()[0]):
             self._replay(topic, acks)
         return True
 
@@ -384,10 +387,8 @@ class Intake:
             error = result if isinstance(result, BaseException) else None
             if source is not None:
                 source.pending = None
-                if error is not None:
-                    source.row = table.SourceRow(
-                        topic=source.row.topic, publisher=source.row.publisher, digest=b"", slug=source.row.slug
-                    )
+            if error is not None:
+                self._registry.unsaved(change, source)
             pending.done(error)
 
         self._registry.node.write(lambda unit: table.save(unit, change), done)

@@ -28,10 +28,9 @@ from edge.store.devices import FORGOTTEN, PRESENT, RETIRED, CapabilityRow, Chang
 from edge.store.readings import Readings
 
 KNOWN_ROOTS = frozenset(
-    "aun homeassistant tele stat cmnd zigbee2mqtt tasmota homie shellies shelly esphome spbv1-0 spbv1 rtl-433 ruuvi "
-    "home status device config bridge announce online events command set get all node".split()
+    "aun homeassistant tele stat cmnd zigbee2mqtt tasmota homie shellies esphome spbv1-0 rtl-433 ruuvi home".split()
 )
-"""First topic levels and words that belong to conventions: no device may have one as its slug."""
+"""First topic levels that belong to conventions: no device may have one as its slug."""
 
 SURE_WITHIN_US = 3_600 * SECOND
 """A time that is less certain than this is not told as a time."""
@@ -66,6 +65,7 @@ class Registry:
         self.issuer, self.clock, self.node, self.limits = issuer, clock, node, limits
         self.readings = Readings(hot)
         self.routes = Routes()
+        self.roots = set(KNOWN_ROOTS)
         self.sources: dict[str, Source] = {}
         self.counters: Counter[str] = Counter()
         self.on_value: list[Callable[[Cap, Latest, bool], None]] = []
@@ -76,6 +76,7 @@ class Registry:
         self._hardware: dict[str, Device] = {}
         self._cap_ids: dict[int, Cap] = {}
         self._reserved: dict[str, int] = {}
+        self._unsaved: set[str] = set()
 
     async def load(self) -> None:
         """Read what there is, then the latest values from the end of the readings. Before the bus starts."""
@@ -116,7 +117,7 @@ class Registry:
         return self._hardware.get(f"aun:{level}")
 
     def caps(self) -> list[Cap]:
-        """Every announced capability, by skill id."""
+        """Every announced capability, by device and name."""
         return [cap for device in self.devices() for cap in device.present()]
 
     def cap(self, skill_id: str) -> Cap | None:
@@ -127,7 +128,7 @@ class Registry:
         return cap if cap is not None and cap.present else None
 
     def skills(self) -> list[Skill]:
-        """Every skill, by id."""
+        """Every skill, by device and name."""
         made: list[Skill] = []
         for device in self.devices():
             online, default = device.online(), device.default_skill()
@@ -186,7 +187,7 @@ class Registry:
         Raises `Refusal` when the name is none, belongs to a convention, or is taken.
         """
         slug = slugged(wanted, "-")
-        if not _good(slug):
+        if not self._good(slug):
             raise Refusal("bad name", f"{wanted[:64]!r}: 2 to 40 letters, digits and hyphens, no known topic root")
         if self._taken(slug):
             raise Refusal("taken", slug)
@@ -235,9 +236,12 @@ class Registry:
             held = None
         return held is not None or (device is not None and device.state != FORGOTTEN)
 
+    def _good(self, slug: str) -> bool:
+        return 2 <= len(slug) <= 40 and slug not in self.roots
+
     def _slug(self, hints: Iterable[str]) -> str:
         """The first hint that makes a slug, with a number behind it when it is taken."""
-        made = next((one for hint in hints if _good(one := slugged(hint, "-"))), "device")
+        made = next((one for hint in hints if self._good(one := slugged(hint, "-"))), "device")
         slug, count = made, 1
         while self._taken(slug):
             count += 1
@@ -265,6 +269,7 @@ class Registry:
             self._own(device, one)
             change.hardware.append((one, device.slug))
         changed = self._describe(device, topic, wanted, change)
+        self._complete(device, change)
         row = SourceRow(topic=topic, publisher=who, digest=digest, slug=device.slug, refused=refused)
         self.sources[topic] = Source(row)
         change.sources.append(row)
@@ -289,6 +294,7 @@ class Registry:
                 change.events.append((device.slug, "device.removed"))
             elif change.capabilities:
                 change.events.append((device.slug, "device.changed"))
+            self._complete(device, change)
         return change
 
     def turn_away(self, topic: str, by: Admission, digest: bytes, refused: tuple[Refused, ...]) -> Change:
@@ -298,6 +304,26 @@ class Registry:
         row = SourceRow(topic=topic, publisher=publisher(by), digest=digest, slug=slug, refused=refused)
         self.sources[topic] = Source(row)
         return Change(sources=[row])
+
+    def unsaved(self, change: Change, source: Source | None) -> None:
+        """A change is in memory and could not be written: the next one of its devices writes all of them.
+
+        The announcement itself is taken again, because nothing remembers its digest.
+        """
+        self._unsaved |= {row.slug for row in change.devices} | {row.slug for row in change.capabilities}
+        self._unsaved |= {row.slug for row in change.sources if row.slug}
+        if source is not None:
+            source.row = msgspec.structs.replace(source.row, digest=b"")
+            self._unsaved.add(source.row.slug)
+            self.sources.setdefault(source.row.topic, source)
+
+    def _complete(self, device: Device, change: Change) -> None:
+        """Write everything about a device of which a change was lost."""
+        if device.slug in self._unsaved:
+            self._unsaved.discard(device.slug)
+            change.devices = [device.row]
+            change.hardware = [(one, device.slug) for one in sorted(device.hardware)]
+            change.capabilities = [cap.row() for cap in device.caps.values()]
 
     def _device_for(self, found: Found, by: Admission) -> tuple[Device, bool]:
         """The device that is meant, and whether it is new."""
@@ -446,10 +472,6 @@ class Registry:
             for cap in self._cap_ids.values()
             if cap.latest is not None and cap.pending is None and 0 < cap.latest.seq <= before
         ]
-
-
-def _good(slug: str) -> bool:
-    return 2 <= len(slug) <= 40 and slug not in KNOWN_ROOTS
 
 
 def _ids(found: Found, who: str) -> tuple[str, ...]:
