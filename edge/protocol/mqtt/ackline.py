@@ -49,7 +49,7 @@ class AckLine(Sender):
             self._held.append((hold, [reply]))
             if len(self._held) == 1:
                 self._watch_acks()
-        if self.unacked >= self.broker.receive_maximum and not self._paused:
+        if self.unacked >= self.broker.receive_maximum and not self._paused and self.version != V5:
             self.broker.limits.hit(limits.RECEIVE_MAXIMUM)
             self._paused = True
             self.wire.pause()

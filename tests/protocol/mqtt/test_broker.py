@@ -1,0 +1,214 @@
+"""Wills, retained messages, the host's own messages, figures."""
+
+from __future__ import annotations
+
+import pytest
+
+from edge.protocol.mqtt.codec import V5, V311, Disconnect, PublishPacket, Will
+from edge.protocol.mqtt.properties import Prop
+from tests.protocol.mqtt.box import Box
+
+WEEK = {Prop.SESSION_EXPIRY: 604_800}
+
+
+def test_a_new_subscriber_gets_the_last_retained_message() -> None:
+    """MQTT-3.3.1-5 of 3.1.1."""
+    box = Box()
+    for payload in (b"1", b"2"):
+        box.client("p").publish("a", payload, retain=True)
+    client = box.client("s")
+    client.subscribe("a")
+    assert client.publishes() == [("a", b"2", 0)]
+
+
+def test_an_empty_retained_message_forgets_and_is_forwarded() -> None:
+    """MQTT-3.3.1-10, MQTT-3.3.1-11 of 3.1.1."""
+    box = Box()
+    box.host("a", b"1", retain=True)
+    watcher = box.client("w")
+    watcher.subscribe("a")
+    watcher.read()
+    box.client("p").publish("a", b"", 1, retain=True)
+    assert watcher.publishes() == [("a", b"", 0)]
+    assert box.broker.stats()["retained"] == 0
+    late = box.client("s")
+    late.subscribe("a")
+    assert late.read() == []
+
+
+def test_what_is_not_retained_changes_nothing_of_what_is() -> None:
+    """MQTT-3.3.1-12 of 3.1.1."""
+    box = Box()
+    box.host("a", b"1", retain=True)
+    box.host("a", b"2")
+    client = box.client()
+    client.subscribe("a")
+    assert client.publishes() == [("a", b"1", 0)]
+
+
+def test_a_retained_message_expires() -> None:
+    """MQTT-3.3.2-5 of 5; what is left is passed on."""
+    box = Box()
+    box.client("p", version=V5).publish("a", b"x", retain=True, properties={Prop.MESSAGE_EXPIRY: 10})
+    box.pass_(4)
+    client = box.client(version=V5)
+    client.subscribe("a")
+    assert client.take(PublishPacket).properties == {Prop.MESSAGE_EXPIRY: 6}
+    box.pass_(6)
+    assert box.broker.stats()["retained"] == 0
+
+
+@pytest.mark.limit("mqtt.retained_topics")
+def test_more_retained_topics_than_the_limit_are_not_kept() -> None:
+    box = Box(retained_topics=2)
+    reader = box.client("r")
+    reader.subscribe("#")
+    for topic in ("a", "b", "c"):
+        box.host(topic, b"x", 1, retain=True)
+    box.host("a", b"y", 1, retain=True)
+    assert box.broker.stats()["retained"] == 2
+    assert box.limits.hits["mqtt.retained_topics"] == 1
+    assert box.broker.counters["dropped.retained_full"] == 1
+    assert len(reader.publishes()) == 4
+
+
+@pytest.mark.limit("mqtt.retained_octets")
+def test_more_retained_bytes_than_the_limit_are_not_kept() -> None:
+    """A message weighs its topic with its length, and its payload."""
+    box = Box(retained_octets=100)
+    box.host("a", b"x" * 47, retain=True)
+    box.host("b", b"x" * 47, retain=True)
+    assert box.broker.stats()["retained_octets"] == 100
+    box.host("b", b"x" * 48, retain=True)
+    assert box.limits.hits["mqtt.retained_octets"] == 1
+    box.host("b", b"", retain=True)
+    box.host("c", b"x" * 47, retain=True)
+    assert box.broker.stats()["retained_octets"] == 100
+
+
+def test_a_will_waits_for_its_delay() -> None:
+    """MQTT 5 §3.1.3.2.2."""
+    box = Box()
+    client = box.client("c", version=V5, properties=WEEK, will=Will("w", b"late", properties={Prop.WILL_DELAY: 5}))
+    client.drop()
+    box.pass_(4.9)
+    assert box.heard == []
+    box.pass_(0.1)
+    assert [one.payload for one in box.heard] == [b"late"]
+
+
+def test_a_client_that_is_back_in_time_leaves_no_will() -> None:
+    """MQTT-3.1.3-9."""
+    box = Box()
+    will = Will("w", b"late", properties={Prop.WILL_DELAY: 5})
+    box.client("c", version=V5, properties=WEEK, will=will).drop()
+    box.pass_(4)
+    box.client("c", version=V5, clean=False, properties=WEEK)
+    box.pass_(10)
+    assert box.heard == []
+
+
+def test_a_will_goes_out_when_its_session_ends_first() -> None:
+    """MQTT 5 §3.1.3.2.2: whichever happens first."""
+    box = Box()
+    will = Will("w", b"late", properties={Prop.WILL_DELAY: 60})
+    box.client("c", version=V5, properties={Prop.SESSION_EXPIRY: 3}, will=will).drop()
+    box.pass_(3)
+    assert [one.payload for one in box.heard] == [b"late"]
+    box.client("d", version=V5, will=will).drop()
+    assert len(box.heard) == 2
+    box.client("e", version=V5, properties=WEEK, will=will).drop()
+    box.client("e", version=V5, clean=True)
+    assert len(box.heard) == 3
+
+
+def test_a_will_has_its_properties_but_not_its_delay() -> None:
+    """MQTT 5 §3.1.3.2."""
+    box = Box()
+    reader = box.client("r", version=V5)
+    reader.subscribe("w")
+    found = {Prop.WILL_DELAY: 1, Prop.CONTENT_TYPE: "x", Prop.USER_PROPERTY: [("a", "b")]}
+    box.client("c", version=V5, properties=WEEK, will=Will("w", b"1", properties=found)).drop()
+    box.pass_(1)
+    assert reader.take(PublishPacket).properties == {Prop.CONTENT_TYPE: "x", Prop.USER_PROPERTY: [("a", "b")]}
+
+
+def test_a_will_is_retained_when_it_says_so() -> None:
+    """MQTT-3.1.2-17 of 3.1.1."""
+    box = Box()
+    box.client("c", will=Will("w", b"gone", retain=True)).drop()
+    client = box.client("s")
+    client.subscribe("w")
+    assert client.take(PublishPacket).retain
+
+
+def test_a_new_connect_replaces_the_will() -> None:
+    box = Box()
+    client = box.client("c", clean=False, will=Will("w", b"old"))
+    client.send(Disconnect())
+    box.client("c", clean=False).drop()
+    assert box.heard == []
+
+
+def test_the_host_publishes_like_a_client() -> None:
+    box = Box()
+    client = box.client()
+    client.subscribe("cmd/+", qos=1)
+    box.host("cmd/lamp", b"on", 1, retain=True)
+    assert client.publishes() == [("cmd/lamp", b"on", 1)]
+    assert [one.topic for one in box.heard] == ["cmd/lamp"]
+    assert box.broker.stats()["retained"] == 1
+
+
+def test_the_host_cannot_publish_to_a_filter() -> None:
+    with pytest.raises(ValueError, match="topic name"):
+        Box().host("cmd/+")
+
+
+def test_a_sink_may_publish_in_answer() -> None:
+    box = Box()
+    answered = []
+
+    def sink(batch, done):  # type: ignore[no-untyped-def]
+        for one in batch:
+            if one.topic == "ask":
+                answered.append(one.payload)
+                box.broker.publish(type(one)("answer", one.payload, 0, False, one.who, one.at))
+        return ()
+
+    box.broker.attach(sink)
+    client = box.client()
+    client.subscribe("answer")
+    client.publish("ask", b"1")
+    assert client.publishes() == [("answer", b"1", 0)]
+    assert [one.topic for one in box.heard] == ["ask", "answer"]
+
+
+@pytest.mark.limit("mqtt.routes")
+def test_the_routing_cache_starts_anew_at_its_limit() -> None:
+    box = Box(routes=10)
+    client = box.client()
+    client.subscribe("t/#")
+    for at in range(100):
+        box.host(f"t/{at}", b"x")
+        assert len(box.broker.router._routes) <= 10
+    assert len(client.publishes()) == 100
+
+
+def test_ten_thousand_reconnects_leave_nothing_behind() -> None:
+    box = Box()
+    for at in range(10_000):
+        box.client(f"c{at}", keep_alive=60000).drop()
+    assert not box.broker.sessions
+    assert not box.broker.connections
+    assert len(box.broker.deadlines._heap) < 200
+
+
+@pytest.mark.parametrize("version", [V311, V5])
+def test_figures_add_up(version: int) -> None:
+    box = Box()
+    client = box.client("s", version=version)
+    client.subscribe("a", qos=1)
+    box.host("a", b"x", 1)
+    stats = box.broker.stats()
+    assert (stats["connections"], stats["sessions"], stats["subscriptions"], stats["inflight"]) == (1, 1, 1, 1)

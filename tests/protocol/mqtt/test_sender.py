@@ -1,0 +1,156 @@
+"""Slow readers, full windows, retained messages that have to wait for room."""
+
+from __future__ import annotations
+
+import pytest
+
+from edge.protocol.mqtt.codec import V5, V311, PublishPacket
+from edge.protocol.mqtt.properties import Prop
+from tests.protocol.mqtt.box import Box
+
+
+@pytest.mark.limit("mqtt.write_octets")
+def test_qos_0_is_dropped_and_counted_when_the_client_takes_nothing() -> None:
+    """Packets of 103 bytes: nine fit 1 000, the tenth does not."""
+    box = Box(write_octets=1000)
+    slow, quick = box.client("slow"), box.client("quick")
+    slow.subscribe("a")
+    quick.subscribe("a")
+    slow.fill()
+    publisher = box.client("p")
+    for _ in range(9):
+        publisher.publish("a", b"x" * 98)
+    assert "dropped.no_room" not in box.broker.counters
+    publisher.publish("a", b"x" * 98)
+    assert box.broker.counters["dropped.no_room"] == 1
+    assert box.limits.hits["mqtt.write_octets"] == 1
+    assert len(quick.publishes()) == 10
+
+
+def test_a_burst_of_one_turn_is_written_before_it_is_dropped() -> None:
+    """A healthy reader's socket takes it: the buffer is of what the kernel did not take, not of one turn."""
+    box = Box(write_octets=1000)
+    reader = box.client("r")
+    reader.subscribe("a")
+    publisher = box.client("p")
+    publisher.send(*[PublishPacket("a", b"x" * 98)] * 100)
+    assert len(reader.publishes()) == 100
+
+
+@pytest.mark.parametrize("version", [V311, V5])
+def test_qos_1_waits_for_room_instead(version: int) -> None:
+    box = Box(write_octets=1000, inflight=100)
+    slow = box.client("slow", version=version)
+    slow.subscribe("a", qos=1)
+    slow.fill()
+    for at in range(30):
+        box.host("a", b"%02d" % at + b"x" * 96, 1)
+    assert box.broker.stats()["queued"] > 10
+    assert slow.stuck < 1200
+    slow.drain()
+    got = [payload[:2] for _, payload, _ in slow.publishes()]
+    assert got[-1] == b"29"
+    assert got == sorted(got)
+
+
+@pytest.mark.limit("mqtt.blocked_s")
+def test_a_client_that_takes_nothing_for_too_long_is_cut() -> None:
+    box = Box(blocked_s=30)
+    client = box.client()
+    client.fill()
+    client.connection.blocked()
+    box.pass_(29.9)
+    assert client.open
+    box.pass_(0.1)
+    assert client.aborted
+    assert box.limits.hits["mqtt.blocked_s"] == 1
+    assert not box.broker.sessions
+
+
+def test_a_client_that_takes_something_in_time_stays() -> None:
+    box = Box(blocked_s=30)
+    client = box.client()
+    client.connection.blocked()
+    box.pass_(29)
+    client.drain()
+    box.pass_(29)
+    assert client.open
+
+
+@pytest.mark.parametrize("qos", [0, 1])
+def test_all_retained_messages_arrive_however_many_there_are(qos: int) -> None:
+    """More than the write buffer, the window and the queue hold."""
+    box = Box(write_octets=1000, inflight=5, queue_messages=10)
+    for at in range(200):
+        box.host(f"t/{at}", b"x" * 90, 1, retain=True)
+    client = box.client()
+    client.subscribe("t/#", qos=qos)
+    got = []
+    while found := [one for one in client.read() if isinstance(one, PublishPacket)]:
+        got += [one.topic for one in found]
+        assert all(one.retain for one in found)
+        for one in found:
+            if qos:
+                client.puback(one.packet_id)
+    assert sorted(got) == sorted(f"t/{at}" for at in range(200))
+    assert not any(name.startswith("dropped") for name in box.broker.counters)
+
+
+def test_a_retained_message_that_waited_comes_as_it_then_is() -> None:
+    box = Box(inflight=1)
+    for at in range(3):
+        box.host(f"t/{at}", b"old", 1, retain=True)
+    client = box.client()
+    client.subscribe("t/#", qos=1)
+    (first,) = client.read()
+    assert isinstance(first, PublishPacket)
+    others = sorted({"t/0", "t/1", "t/2"} - {first.topic})
+    box.broker.retained.take(others[0])
+    client.puback(first.packet_id)
+    ((topic, payload, _),) = client.publishes()
+    assert (topic, payload) == (others[1], b"old")
+
+
+@pytest.mark.limit("mqtt.retained_topics")
+def test_more_retained_messages_than_may_wait_are_refused_to_a_subscriber() -> None:
+    box = Box(retained_topics=4, inflight=1)
+    for at in range(4):
+        box.host(f"t/{at}", b"x", 1, retain=True)
+    client = box.client()
+    assert client.subscribe("t/+", qos=1) == [1]
+    assert client.subscribe("+/0", qos=1) == [1]
+    assert client.subscribe("+/1", "t/#", qos=1) == [0x80, 0x80]
+
+
+def test_a_packet_goes_out_once_for_all_receivers() -> None:
+    """The bytes of a plain QoS 0 packet are passed through unchanged."""
+    box = Box()
+    readers = [box.client(f"r{at}") for at in range(3)]
+    for reader in readers:
+        reader.subscribe("a")
+    raw = b"\x30\x04\x00\x01ax"
+    box.client("p").raw(raw).raw(raw)
+    for reader in readers:
+        assert reader.publishes() == [("a", b"x", 0)] * 2
+
+
+def test_versions_are_translated_both_ways() -> None:
+    box = Box()
+    old, new = box.client("old"), box.client("new", version=V5)
+    for client in (old, new):
+        client.subscribe("a", qos=1)
+    for publisher in (box.client("p4"), box.client("p5", version=V5)):
+        for qos in (0, 0, 1, 1):
+            publisher.publish("a", b"x", qos)
+    for client in (old, new):
+        assert client.publishes() == [("a", b"x", qos) for qos in (0, 0, 1, 1)] * 2
+
+
+def test_a_size_limit_of_the_client_holds_for_the_short_way_too() -> None:
+    box = Box()
+    client = box.client("c", version=V5, properties={Prop.MAXIMUM_PACKET_SIZE: 20})
+    client.subscribe("a")
+    publisher = box.client("p", version=V5)
+    for size in (3, 30, 3):
+        publisher.publish("a", b"x" * size)
+    assert [len(payload) for _, payload, _ in client.publishes()] == [3, 3]
