@@ -307,7 +307,7 @@ def start_chain(unit: Unit, chain: str, name: str, token: bytes) -> None:
 
 def chain(unit: Unit, token: bytes) -> Chain | None:
     """The chain whose present or previous token this is."""
-    found = unit.run(_CHAIN + " WHERE token = ?", (token,)) or unit.run(_CHAIN + " WHERE previous = ?", (token,))
+    found = unit.run(_CHAIN + " WHERE token = ? OR (previous = ? AND count > 0)", (token, token))
     return _to_chain(found[0]) if found else None
 
 
