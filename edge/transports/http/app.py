@@ -16,7 +16,7 @@ import msgspec
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -207,6 +207,8 @@ class _Gate:
         except EdgeError as error:
             if not started:
                 await error_response(error)(scope, receive, named)
+        except ClientDisconnect:
+            log.debug("request %s to %s: the peer left", request_id, scope["path"])
         except Exception:
             log.exception("request %s to %s failed", request_id, scope["path"])
             if not started:

@@ -38,7 +38,7 @@ HEAD_SECONDS = declare("http.head_seconds", 10, "s", "a request head may take to
 STALL_SECONDS = declare("http.stall_seconds", 60, "s", "a peer may leave what we sent unread; it is cut off", None)
 CLOSE_SECONDS = declare("http.close_seconds", 5, "s", "a WebSocket peer may take to answer our close frame", None)
 CONNECTIONS = declare("http.connections", 768, "connections", "of one listener; more are closed at once", None)
-PER_ADDRESS = declare("http.connections_per_address", 384, "connections", "of one address to one listener", None)
+PER_ADDRESS = declare("http.connections_per_address", 384, "connections", "of one address, all listeners", None)
 MESSAGE = declare("ws.message_octets", 1_048_576, "bytes", "of a message on paths without a limit of their own (1009)")
 FRAGMENTS = declare("ws.fragments", 1024, "frames", "that one message may come in (1008)", None)
 
@@ -201,8 +201,9 @@ class OurWS(_Bounded, WebSocketsSansIOProtocol):
     def send_receive_event_to_app(self) -> None:
         """Refuse bad UTF-8 here (1007): uvicorn would log a peer's mistake with a traceback."""
         if self.curr_msg_data_type == "text" and not self.close_sent:
+            self.frames = [b"".join(self.frames)]
             try:
-                b"".join(self.frames).decode()
+                self.frames[0].decode()
             except UnicodeDecodeError:
                 self.frames = []
                 self.close_now(1007, "invalid UTF-8")

@@ -15,8 +15,8 @@ from edge.contract.principal import Kind, Principal
 from edge.contract.wire import loads
 from edge.session.doors import Doors, Hosts, door_of, principal_of, principal_or_guest
 from edge.transports.http.app import STATUS, json_response
-from tests.support.sessions import House, NoTokens, gateway
-from tests.transports.http.test_listener import exchange, status
+from tests.support.sessions import House, NoTokens, gateway, until
+from tests.transports.http.test_listener import echo, exchange, raw, status
 
 
 def pages() -> list[BaseRoute]:
@@ -217,3 +217,16 @@ def test_the_status_of_a_class_without_a_row_is_its_ancestors() -> None:
 
     assert STATUS.number(Odd) == 413
     assert msgspec.json.decode(json_response({"a": 1}).body) == {"a": 1}
+
+
+@pytest.mark.parametrize("http", ["httptools", "h11"])
+async def test_a_peer_that_leaves_in_the_middle_of_its_body_is_no_failure(
+    http: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with gateway(routes=echo(), http=http) as house, raw(house) as (_, writer):
+        writer.write(b"POST /size HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\n\r\nab")
+        await until(lambda: house.clock.next_timer() == house.clock.mono_us + 30_000_000)
+        writer.close()
+        await until(lambda: house.listener.connections == 0)
+        await until(lambda: house.clock.next_timer() is None)
+        assert caplog.records == []
