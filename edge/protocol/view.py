@@ -24,8 +24,8 @@ When = Callable[[Stamp], int]
 class Send(Params, frozen=True, kw_only=True):
     """A message: it continues `task_id`, or without one makes a new task for `to` ("" is the node itself).
 
-    accepts: MIME types the caller can read (empty: all). dialect and verdict: see `Task`. repeat: what makes a
-    second request the same one ("": nothing does).
+    dialect and verdict: see `Task`. repeat: what makes a second request the same one ("": nothing does); it is then
+    answered by the same task.
     """
 
     to: str = ""
