@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, cast
 
 from edge.contract.gap import Gap
-from edge.contract.store import INCARNATION_SHIFT
+from edge.contract.store import INCARNATION_SHIFT, Unit
 from edge.contract.time import Stamp
 from edge.store.migration import statements
 
@@ -38,6 +38,9 @@ _DROP = "DELETE FROM log_row WHERE head = ? AND seq <= ?"
 _DROPPED = """SELECT count(*), coalesce(sum(length(body)), 0), coalesce(min(seq), 0) FROM log_row
     WHERE head = ? AND seq <= ?"""
 _KEYS = "SELECT key, head, floor, octets FROM log_head WHERE log = ? ORDER BY key"
+_SAVED = "SELECT head FROM log_head WHERE log = ? AND key = ?"
+_SAVE = """INSERT INTO log_head (log, key, head, floor, octets) VALUES (?, ?, ?, 0, 0)
+    ON CONFLICT DO UPDATE SET head = max(head, excluded.head)"""
 _LOWEST = "SELECT min(seq) FROM log_cursor WHERE head = ?"
 
 _STEP = 256
@@ -165,3 +168,14 @@ class TableLog:
 
 
 MIGRATIONS = [statements(file, "logs-001", *_TABLES) for file in ("node", "hot")]
+
+
+def saved_head(unit: Unit, log: str, key: str) -> int:
+    """The head on disk of a log whose rows lie elsewhere (0: none yet)."""
+    found = unit.run(_SAVED, (log, key))
+    return cast(int, found[0][0]) if found else 0
+
+
+def save_head(unit: Unit, log: str, key: str, head: int) -> None:
+    """Bring the head on disk up to `head`; never back."""
+    unit.run(_SAVE, (log, key, head))

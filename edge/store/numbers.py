@@ -14,10 +14,7 @@ from typing import cast
 from edge.contract.gap import Gap
 from edge.contract.store import INCARNATION_SHIFT, Unit
 from edge.store.database import Database
-
-_SAVED = "SELECT head FROM log_head WHERE log = ? AND key = ?"
-_SAVE = """INSERT INTO log_head (log, key, head, floor, octets) VALUES (?, ?, ?, 0, 0)
-    ON CONFLICT DO UPDATE SET head = max(head, excluded.head)"""
+from edge.store.logs import save_head, saved_head
 
 
 class Sequence:
@@ -33,9 +30,8 @@ class Sequence:
         self._head = max(await db.read(self._find), db.incarnation << INCARNATION_SHIFT)
 
     def _find(self, unit: Unit) -> int:
-        saved = unit.run(_SAVED, (self._log, self._key))
         [(highest,)] = unit.run(self._highest)
-        return max(cast(int, saved[0][0]) if saved else 0, cast("int | None", highest) or 0)
+        return max(saved_head(unit, self._log, self._key), cast("int | None", highest) or 0)
 
     @property
     def head(self) -> int:
@@ -66,4 +62,4 @@ class Sequence:
         unit.log(self._log).raise_floor(self._key, last)
 
     def _save(self, unit: Unit) -> None:
-        unit.run(_SAVE, (self._log, self._key, self._head))
+        save_head(unit, self._log, self._key, self._head)
