@@ -71,6 +71,8 @@ def _agents(verbs: Any) -> None:
     )
     add.add_argument("--expires", default="90d", metavar="90d", help="how long the token lives: 12h, 90d, never")
     _json(_verb(group, "list", "verbs:agent_list", "List agents and their tokens' prefixes."))
+    window = _verb(group, "window", "verbs:agent_window", "Let any free name register for some minutes.")
+    window.add_argument("minutes", type=int, metavar="MINUTES", help="0 closes it")
     revoke = _verb(group, "revoke", "verbs:agent_revoke", "Revoke an agent: tokens, certificates, connections.")
     revoke.add_argument("name", metavar="NAME")
 

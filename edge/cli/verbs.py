@@ -136,6 +136,13 @@ def agent_list(options: Namespace) -> int:
     )
 
 
+def agent_window(options: Namespace) -> int:
+    """Let names in without a reservation, for a while."""
+    ask(options.state_dir, "agent.window", minutes=options.minutes)
+    print(f"any free name may register for {options.minutes} minutes" if options.minutes else "registration is closed")
+    return Exit.OK
+
+
 def agent_revoke(options: Namespace) -> int:
     """The end of an agent."""
     ask(options.state_dir, "agent.revoke", name=options.name)

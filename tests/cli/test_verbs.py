@@ -135,6 +135,12 @@ def test_an_agent_gets_a_token_once_and_loses_it(asked: Asked, verb: Verb) -> No
     assert verb("agent", "revoke", "nobody")[0] == 2
 
 
+def test_registration_is_opened_for_a_while_and_closed(verb: Verb) -> None:
+    assert verb("agent", "window", "5")[:2] == (0, "any free name may register for 5 minutes\n")
+    assert verb("agent", "window", "0")[:2] == (0, "registration is closed\n")
+    assert verb("agent", "window", "-1")[0] == 2
+
+
 def test_what_an_agent_gets_is_told(verb: Verb) -> None:
     _, out, _ = verb("agent", "add", "cook")
     assert "The token is shown this once" in out
