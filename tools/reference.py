@@ -141,7 +141,7 @@ _PLACES = """Where a setting may stand, later places winning:
 A key that does not exist and a value that is not allowed stop the start; the message names file and line."""
 _PORT_WORDS = """A listener that nobody asked for and whose port is taken is left off and named in
 `aun-edge status`; one that a file, the environment or an option asks for stops the start. TLS listeners that nobody
-asked for open once a device or an agent exists. `node.port_aliases = true` opens all aliases. Ports 8883 and 9013 are
+asked for open once a device exists. `node.port_aliases = true` opens all aliases. Ports 8883 and 9013 are
 kept for MQTT over TLS."""
 _LIMIT_WORDS = """What others may ask of the node. Each is changed by `[limits]` in the configuration, for example
 `limits."mqtt.packet" = 65536`; `aun-edge status` counts how often each was hit."""

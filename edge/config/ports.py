@@ -31,7 +31,7 @@ class Listener(msgspec.Struct, frozen=True, kw_only=True):
     """An address to listen on.
 
     explicit: somebody asked for this one, so a taken port stops the start; otherwise it is left off and named in
-    `status`. owned: opens only once a device or an agent exists.
+    `status`. owned: opens only once a device exists.
     """
 
     name: str
