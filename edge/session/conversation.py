@@ -371,8 +371,6 @@ class Conversation:
 
     def _too_late(self) -> None:
         """§6.1: not authenticated in time; the answer that is under way still leaves."""
-        if self._channel.principal.kind is not Kind.GUEST:
-            return
         self._sessions.limits.hit(AUTH_SECONDS)
         self._ending = "auth.connect took too long"
         if not self.unanswered:

@@ -100,7 +100,7 @@ def test_private_keys_are_taken_away_and_the_rest_stays_byte_for_byte() -> None:
     found = codec().read(frame)
     assert isinstance(found, Request)
     assert found.params == b'{"b":1.50,"a_":"_","c":{"_z":1}}'
-    untouched = b'{"b" : 1.50, "client_signature": {"aid":"a"}}'
+    untouched = b'{"b" : 1.50, "client_signature": {"_aid":"a"}}'
     found = codec().read(b'{"jsonrpc":"2.0","id":1,"method":"m","params":%b}' % untouched)
     assert isinstance(found, Request)
     assert found.params == untouched
@@ -123,6 +123,11 @@ def test_private_keys_are_taken_away_and_the_rest_stays_byte_for_byte() -> None:
         ({"mode": ["x"], "trace_id": "a" * 32}, "diag", Trace("a" * 32, "log")),
         ({"trace_id": "a" * 32}, "off", None),
         ({"trace_id": "a" * 32, "mode": "diag", "spans": "x"}, "diag", Trace("a" * 32, "diag")),
+        (
+            {"trace_id": "a" * 32, "mode": "diag", "spans": [7, {"ts": 1}]},
+            "diag",
+            Trace("a" * 32, "diag", ({"ts": 1},)),
+        ),
         ("text", "diag", None),
         (None, "diag", None),
     ],

@@ -6,6 +6,7 @@ import logging
 import pytest
 
 from edge.contract.time import SECOND
+from tests.support.clock import turn
 from tests.support.sessions import dial, gateway, until
 
 
@@ -240,3 +241,38 @@ async def test_several_large_answers_at_once_are_no_slow_reader() -> None:
         assert sorted(frame["id"] for frame in answers) == list(range(8))
         assert {len(frame["result"]) for frame in answers} == {900_000}
         assert house.limits.hits == {}
+
+
+async def test_a_handler_that_is_cut_off_still_answers() -> None:
+    async with gateway() as house, dial(house, name="alice") as caller:
+        before = set(house.running)
+        await caller.send("test.wait", {}, key=1)
+        await until(lambda: house.service.waiting == 1)
+        for task in house.running - before:
+            task.cancel()
+        assert (await caller.frame())["error"]["code"] == 5003
+
+
+async def test_whoever_wants_to_know_is_told_of_an_identity_behind_its_answer() -> None:
+    async with gateway() as house, dial(house) as caller:
+        house.channels.on_admitted.append(lambda instance: house.tell(instance.aid.partition(".")[0]))
+        await caller.login("alice")
+        assert caller.events == []
+        assert (await caller.frame())["method"] == "event/message.received"
+
+
+async def test_a_peer_that_leaves_queues_full_does_not_hold_up_the_end() -> None:
+    async with gateway() as house, dial(house, name="alice") as slow, dial(house, name="bobb") as quick:
+        slow.socket.transport.pause_reading()
+        while house.channels._channels["c1"].waiting < 4:
+            house.tell("alice", size=100_000)
+            await asyncio.sleep(0.001)
+        house.sessions.stop_reading()
+        drain = asyncio.ensure_future(house.sessions.drain(house.clock.mono_us + 2 * SECOND))
+        await turn()
+        house.clock.advance(2 * SECOND)
+        assert await drain is False
+        house.sessions.close_all()
+        assert await quick.closed() == 1012
+        house.clock.advance(10 * SECOND)
+        slow.socket.transport.resume_reading()

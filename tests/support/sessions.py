@@ -175,6 +175,7 @@ class House:
         self.channels = Channels(clock, limits)
         self.channels.attach(self.hub)
         self.limiter = Limiter(clock, limits)
+        self.running: set[asyncio.Task[None]] = set()
         self.listener: Listener
         self.sessions: Sessions
 
@@ -222,7 +223,7 @@ async def gateway(
     hosts = Hosts([ISSUER, f"*.{ISSUER}"])
     doors = Doors(NoTokens(), house.limiter, hosts, insecure_local=insecure_local, certificates=certificates)
     async with asyncio.TaskGroup() as group:
-        running: set[asyncio.Task[None]] = set()
+        running = house.running
 
         def spawn(work: Any) -> None:
             task = group.create_task(work)

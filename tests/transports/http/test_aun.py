@@ -9,7 +9,7 @@ from websockets.frames import Opcode
 
 from edge.contract.time import SECOND
 from edge.transports.http.aun import MESSAGE
-from tests.support.sessions import Caller, dial, gateway
+from tests.support.sessions import Caller, dial, gateway, until
 
 
 async def refused(caller: Caller, text: str) -> tuple[object, int]:
@@ -167,3 +167,16 @@ async def test_a_trace_comes_back_beside_the_result_when_diag_is_allowed() -> No
         failed = await caller.ask("test.full", {"_trace": trace})
         assert failed["error"]["data"]["trace_id"] == "0" * 32
         assert failed["_trace"]["mode"] == "diag"
+
+
+async def test_a_peer_that_neither_reads_nor_pongs_is_cut_off() -> None:
+    async with gateway() as house:
+        house.listener._server.config.ws_ping_interval = 0.05
+        house.listener._server.config.ws_ping_timeout = 0.1
+        async with dial(house, name="alice") as slow:
+            slow.socket.transport.pause_reading()
+            while house.channels._channels["c1"].waiting < 4:
+                house.tell("alice", size=100_000)
+                await asyncio.sleep(0.001)
+            await until(lambda: house.listener.connections == 0 and len(house.channels) == 0)
+            slow.socket.transport.resume_reading()
