@@ -23,8 +23,8 @@ ENCRYPTED, QUIET, RECALLED, SYNC, V2 = 1, 2, 4, 8, 16
 """Flags of a row: `encrypted` on the wire; not to be rendered; a tombstone; the sender's own copy; a V2 envelope."""
 
 _MESSAGE = """CREATE TABLE message (id INTEGER PRIMARY KEY, aid TEXT NOT NULL, seq INTEGER NOT NULL,
-    sender TEXT NOT NULL, sender_device TEXT NOT NULL, message_id TEXT NOT NULL, kind TEXT NOT NULL,
-    devices TEXT NOT NULL, flags INTEGER NOT NULL, sent_ms INTEGER NOT NULL, boot INTEGER NOT NULL,
+    sender TEXT NOT NULL, sender_device TEXT NOT NULL, recipient TEXT NOT NULL, message_id TEXT NOT NULL,
+    kind TEXT NOT NULL, devices TEXT NOT NULL, flags INTEGER NOT NULL, sent_ms INTEGER NOT NULL, boot INTEGER NOT NULL,
     mono_us INTEGER NOT NULL, payload BLOB NOT NULL) STRICT"""
 _INBOX = """CREATE TABLE message_inbox (aid TEXT PRIMARY KEY, rows INTEGER NOT NULL, octets INTEGER NOT NULL)
     STRICT, WITHOUT ROWID"""
@@ -49,8 +49,10 @@ MIGRATIONS = [
     statements("node", "messages-001", _MESSAGE, _INBOX, _CURSORS_OF, _READER, _SPK, _PREKEY, _REPLY, *_INDICES),
 ]
 
-_COLUMNS = "aid, seq, sender, sender_device, message_id, kind, devices, flags, sent_ms, boot, mono_us, payload"
-_ADD = f"INSERT INTO message ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+_COLUMNS = (
+    "aid, seq, sender, sender_device, recipient, message_id, kind, devices, flags, sent_ms, boot, mono_us, payload"
+)
+_ADD = f"INSERT INTO message ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 _GROWN = """INSERT INTO message_inbox (aid, rows, octets) VALUES (?, 1, ?)
     ON CONFLICT DO UPDATE SET rows = rows + 1, octets = octets + excluded.octets"""
 _SHRUNK = "UPDATE message_inbox SET rows = rows - ?, octets = octets - ? WHERE aid = ?"
@@ -105,12 +107,16 @@ _PAID = "DELETE FROM message_reply WHERE task_id = ?"
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True):
-    """One row of an inbox. `devices` names the devices that may see it (empty: all); `sent_ms` is wall time."""
+    """One row of an inbox. `recipient` is set when it is not the inbox's owner (a copy of what the owner sent).
+
+    `devices` names the devices that may see it (empty: all); `sent_ms` is wall time.
+    """
 
     aid: str
     seq: int
     sender: str
     sender_device: str = ""
+    recipient: str = ""
     message_id: str
     kind: str = ""
     devices: tuple[str, ...] = ()
@@ -170,6 +176,7 @@ def add(unit: Unit, message: Message) -> int:
             seq,
             message.sender,
             message.sender_device,
+            message.recipient,
             message.message_id,
             message.kind,
             devices,
@@ -377,14 +384,15 @@ def _fitting(sizes: Sequence[tuple[object, ...]], rows: int, octets: int) -> lis
 
 
 def _message(row: Iterable[object]) -> Message:
-    aid, seq, sender, device, message_id, kind, devices, flags, sent_ms, at, mono_us, payload = cast(
-        "tuple[str, int, str, str, str, str, str, int, int, int, int, bytes]", tuple(row)
+    aid, seq, sender, device, recipient, message_id, kind, devices, flags, sent_ms, at, mono_us, payload = cast(
+        "tuple[str, int, str, str, str, str, str, str, int, int, int, int, bytes]", tuple(row)
     )
     return Message(
         aid=aid,
         seq=seq,
         sender=sender,
         sender_device=device,
+        recipient=recipient,
         message_id=message_id,
         kind=kind,
         devices=tuple(devices.split("\n")[1:-1]) if devices else (),

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.plugins.needs import peer
-from tests.support.peers import Agent, Profile, Refused
+from tests.support.peers import SOON, Agent, Profile, Refused
 from tests.support.process import NodeProcess
 
 pytestmark = [pytest.mark.interop, pytest.mark.needs("peer:fastaun")]
@@ -34,9 +34,9 @@ class Town:
         """A client process on a profile."""
         return self._stack.enter_context(Agent(profile))
 
-    def agent(self, name: str) -> Agent:
+    def agent(self, name: str, **options: object) -> Agent:
         """A registered, connected client."""
-        return self.start(self.profile(name)).register().connect()
+        return self.start(self.profile(name)).register().connect(options=options)
 
     def end(self, agent: Agent) -> None:
         """The client's process dies."""
@@ -104,7 +104,7 @@ def test_a_client_that_comes_back_gets_what_it_missed(town: Town) -> None:
 
 
 def test_clients_come_back_by_themselves_when_the_node_restarts(town: Town) -> None:
-    alice, bob = town.agent("alice"), town.agent("bobby")
+    alice, bob = town.agent("alice", **SOON), town.agent("bobby", **SOON)
     first = alice.send(bob, "one", message_id="m-1")
     assert town.node.stop() == 0
     town.node.start()
@@ -117,7 +117,7 @@ def test_clients_come_back_by_themselves_when_the_node_restarts(town: Town) -> N
 
 
 def test_nothing_acknowledged_is_lost_when_the_node_is_killed(town: Town) -> None:
-    alice, bob = town.agent("alice"), town.agent("bobby")
+    alice, bob = town.agent("alice", **SOON), town.agent("bobby")
     bob.do("close")
     sent = [alice.send(bob, f"{number}") for number in range(20)]
     town.node.kill()

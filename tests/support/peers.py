@@ -14,6 +14,8 @@ from typing import Any
 from tests.plugins.needs import peer
 from tests.support.process import NodeProcess
 
+SOON = {"retry": {"initial_delay": 0.5, "max_delay": 1.0}}
+"""Connect options of both SDKs: come back quickly (by default a restart of the node makes them wait 16 to 80 s)."""
 AGENTS = Path(__file__).parent.parent / "interop" / "agents"
 ANSWER_S = 60.0
 """How long a client may take to answer a command: above its own call time-out."""
@@ -28,16 +30,20 @@ class Refused(Exception):
 
 
 class Profile:
-    """What `agent add --sdk-profile` prepares for one client: a data directory and its environment."""
+    """One client's data directory and environment, as `agent add --sdk-profile` prepares it."""
 
-    def __init__(self, node: NodeProcess, name: str, folder: Path) -> None:
+    def __init__(self, node: NodeProcess, name: str, folder: Path, *, prepared: bool = True) -> None:
+        """With `prepared` false only the name is reserved, as the first SDK has no use for a profile."""
         self.folder, self.name = folder, name
-        self.aid: str = node.cli("agent", "add", name, "--sdk-profile", str(folder))["aid"]
+        profile = ["--sdk-profile", str(folder)] if prepared else []
+        self.aid: str = node.cli("agent", "add", name, *profile)["aid"]
+        folder.mkdir(exist_ok=True)
 
     @property
     def environment(self) -> dict[str, str]:
         """The variables of `DIR/env`, a home directory of its own, nothing of the test's."""
-        lines = (self.folder / "env").read_text().splitlines()
+        file = self.folder / "env"
+        lines = file.read_text().splitlines() if file.exists() else []
         found = dict(line.split("=", 1) for line in lines if "=" in line)
         home = self.folder / "home"
         home.mkdir(exist_ok=True)
@@ -47,8 +53,9 @@ class Profile:
         """The same AID and key on another device."""
         shutil.copytree(self.folder, folder)
         (folder / ".device_id").unlink(missing_ok=True)
-        env = (folder / "env").read_text().replace(str(self.folder), str(folder))
-        (folder / "env").write_text(env)
+        file = folder / "env"
+        if file.exists():
+            file.write_text(file.read_text().replace(str(self.folder), str(folder)))
         other = object.__new__(Profile)
         other.folder, other.name, other.aid = folder, self.name, self.aid
         return other

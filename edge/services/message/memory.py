@@ -31,7 +31,8 @@ class Head(msgspec.Struct):
     type: Any = None
     version: Any = None
     recipients: Any = None
-    auto: Any = None
+    recipient_copies: msgspec.Raw = msgspec.Raw()
+    self_copies: msgspec.Raw = msgspec.Raw()
 
 
 def kind_of(head: Head) -> str:
@@ -90,9 +91,14 @@ class Memory:
             await asyncio.wait(waiting)
 
 
-def received(message: Delivery, seq: int, *, inbox: str = "", only: str = "") -> Event:
+def inbox_of(message: Delivery) -> str:
+    """Whose inbox a message goes to: a copy of what somebody sent goes to the sender's own."""
+    return message.sender if message.own else message.to
+
+
+def received(message: Delivery, seq: int, *, only: str = "") -> Event:
     """The event of a message in an inbox."""
-    aid = inbox or message.to
+    aid = inbox_of(message)
     return Event("inbox", aid, seq, "message.received", dumps(message), frozenset({aid}), only)
 
 
@@ -104,13 +110,14 @@ def acknowledged(reader: Reader, sender: str, seq: int, at_ms: int, *, peer: boo
     return Event("inbox", reader.aid, seq, "message.ack", dumps(body), frozenset({sender}))
 
 
-def row_of(message: Delivery, at: Stamp, *, inbox: str = "") -> Message:
-    """A message as a row of an inbox (its recipient's, or another), without its number."""
+def row_of(message: Delivery, at: Stamp) -> Message:
+    """A message as a row of an inbox, without its number."""
     return Message(
-        aid=inbox or message.to,
+        aid=inbox_of(message),
         seq=0,
         sender=message.sender,
         sender_device=message.sender_device,
+        recipient=message.to if message.own else "",
         message_id=message.message_id,
         kind=message.kind,
         devices=message.devices,
@@ -128,7 +135,7 @@ def delivery_of(row: Message) -> Delivery:
     """A row of an inbox as its readers get it."""
     return Delivery(
         sender=row.sender,
-        to=row.aid,
+        to=row.recipient or row.aid,
         message_id=row.message_id,
         payload=msgspec.Raw(row.payload),
         sent_ms=row.sent_ms,

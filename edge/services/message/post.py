@@ -14,7 +14,15 @@ from typing import Any
 import msgspec
 
 from edge.contract.channel import Instance, Presence
-from edge.contract.errors import InvalidParams, NotPermitted, RateLimited, RecipientsStale, TooLarge, UnknownAid
+from edge.contract.errors import (
+    InvalidParams,
+    Malformed,
+    NotPermitted,
+    RateLimited,
+    RecipientsStale,
+    TooLarge,
+    UnknownAid,
+)
 from edge.contract.event import Event
 from edge.contract.gap import Gap
 from edge.contract.limit import Limits
@@ -26,7 +34,7 @@ from edge.contract.wire import decode, dumps
 from edge.protocol import aid as aids
 from edge.protocol.aun_events import Delivery, Recalled
 from edge.services.message import records as r
-from edge.services.message.memory import NOBODY, Head, Known, Memory, kind_of, received, row_of
+from edge.services.message.memory import NOBODY, Head, Known, Memory, inbox_of, kind_of, received, row_of
 from edge.services.message.ring import Queued, place
 from edge.store import messages
 from edge.store.messages import RECALLED, SYNC, Message
@@ -37,18 +45,30 @@ ONCE = "message.send"
 """The surface under which queue messages are remembered (fanout messages are remembered by their rows)."""
 RECALL = "message.recalled"
 
+MULTI_DEVICE, ENCRYPTED_COPY = "e2ee.multi_device", "e2ee.encrypted"
+"""A message that carries a copy for each device (first generation), and what each copy is."""
+
 Stored = Callable[[Delivery, int, Principal], None]
 """Called in the loop when a fanout message is on disk: the message, its number, who sent it."""
+
+
+class _Copy(msgspec.Struct):
+    """One device's copy of a multi-device message."""
+
+    envelope: msgspec.Raw
+    device_id: str = ""
 
 
 class Draft(msgspec.Struct, kw_only=True):
     """A message that passed the checks which need no database. `target` is the one device it is meant for.
 
     `wrapped` are the (AID, device) pairs that a V2 envelope is encrypted for; None when it is no V2 envelope.
+    `parts` are what goes into inboxes: the message, or its copies for single devices, and those for the sender's own.
     """
 
     who: Principal
     message: Delivery
+    parts: tuple[Delivery, ...]
     target: str = ""
     wrapped: frozenset[tuple[str, str]] | None = None
 
@@ -81,7 +101,10 @@ class PostService:
         draft = self._draft(call.who, call.params)
         if call.params.ttl > 0:
             return await self._send_volatile(draft, min(call.params.ttl, self._limits[r.VOLATILE_TIME]))
-        if self._mode(call.params.delivery_mode, draft.message.to) == "queue":
+        if (
+            draft.message.payload_type != MULTI_DEVICE
+            and self._mode(call.params.delivery_mode, draft.message.to) == "queue"
+        ):
             return await self._send_queue(draft)
         return await self._send_fanout(draft)
 
@@ -139,7 +162,17 @@ class PostService:
             render=asked.need_render,
             v2=v2,
         )
-        return Draft(who=who, message=message, target=target, wrapped=wrapped)
+        parts = self._copies(message, head) if kind == MULTI_DEVICE else (message, *_own_copy(message, wrapped))
+        return Draft(who=who, message=message, parts=parts, target=target, wrapped=wrapped)
+
+    def _copies(self, message: Delivery, head: Head) -> tuple[Delivery, ...]:
+        """The copies of a first-generation multi-device message, each for the device it names (§5.1)."""
+        theirs, own = _read_copies(head.recipient_copies), _read_copies(head.self_copies)
+        if not theirs:
+            raise InvalidParams("recipient_copies is empty")
+        if len(theirs) + len(own) > 2 * self._limits[r.DEVICES]:
+            raise self._limits.refuse(r.DEVICES)
+        return (*_parts(message, theirs, own=False), *_parts(message, own, own=True))
 
     def _local(self, to: str) -> str:
         aid = aids.normal(to)
@@ -170,12 +203,9 @@ class PostService:
                 return again
             self._accept(unit, draft)
             self._room(unit, message)
-            stored = messages.last_of(unit, message.to, message.sender)
-            seq = messages.add(unit, row_of(message, at))
-            unit.emit(received(_linked(message, seq, newest, stored), seq))
-            unit.after(lambda: self._stored(message, seq, draft.who))
-            _copy_to_own_devices(unit, draft, at)
-            return _sent(message, seq, status)
+            numbers = [_put(unit, part, at, newest if not part.own else 0) for part in draft.parts]
+            unit.after(lambda: self._stored(message, numbers[0], draft.who))
+            return _sent(message, numbers[0], status)
 
         return await self._node.commit(work)
 
@@ -204,7 +234,8 @@ class PostService:
         message = msgspec.structs.replace(draft.message, mode="queue")
         self._memory.admit(len(message.payload))
         live = [i for i in self._presence.instances(message.to) if i.long and _may_see(message, i.device_id)]
-        chosen = self._memory.routes.choose(live, message.sender, self._memory.now_us)
+        at = self._clock.now()
+        chosen = self._memory.routes.choose(live, message.sender, at.mono_us)
         newest = self._memory.newest(message.to, message.sender)
         until_us = self._limits[r.RING_TIME] * SECOND
 
@@ -217,6 +248,8 @@ class PostService:
             linked = _linked(message, seq, newest, stored)
             unit.emit(received(linked, seq, only=chosen.channel if chosen else NOBODY))
             unit.after(lambda: self._enqueue(linked, seq, chosen))
+            for part in draft.parts[1:]:
+                _put(unit, part, at, 0)
             sent = _sent(message, seq, "delivered" if chosen else "sent")
             unit.keep(
                 ONCE, message.sender, message.message_id, message.to.encode(), dumps(sent), unit.wall_us + until_us
@@ -338,17 +371,44 @@ def _linked(message: Delivery, seq: int, newest: int | None, stored: int) -> Del
     return msgspec.structs.replace(message, prev=seq - 1 if newest is None else max(newest, stored))
 
 
-def _copy_to_own_devices(unit: Unit, draft: Draft, at: Stamp) -> None:
+def _put(unit: Unit, message: Delivery, at: Stamp, newest: int | None) -> int:
+    """One row and its event; its number."""
+    stored = messages.last_of(unit, inbox_of(message), message.sender)
+    seq = messages.add(unit, row_of(message, at))
+    unit.emit(received(_linked(message, seq, newest, stored), seq))
+    return seq
+
+
+def _own_copy(message: Delivery, wrapped: frozenset[tuple[str, str]] | None) -> tuple[Delivery, ...]:
     """The self-sync wraps of a V2 envelope reach the sender's other devices through the sender's inbox (§5.2)."""
-    message = draft.message
-    if not draft.wrapped or message.sender == message.to:
-        return
-    own = tuple(sorted({d for aid, d in draft.wrapped if aid == message.sender} - {"", message.sender_device}))
-    if own:
-        copy = msgspec.structs.replace(message, devices=own, own=True)
-        prev = messages.last_of(unit, message.sender, message.sender)
-        seq = messages.add(unit, row_of(copy, at, inbox=message.sender))
-        unit.emit(received(msgspec.structs.replace(copy, prev=prev), seq, inbox=message.sender))
+    if not wrapped or message.sender == message.to:
+        return ()
+    own = tuple(sorted({d for aid, d in wrapped if aid == message.sender} - {"", message.sender_device}))
+    return (msgspec.structs.replace(message, devices=own, own=True),) if own else ()
+
+
+def _read_copies(raw: msgspec.Raw) -> list[_Copy]:
+    try:
+        copies = decode(bytes(raw) or b"[]", list[_Copy])
+    except Malformed as error:
+        raise InvalidParams(f"copies must be objects with an envelope: {error}") from None
+    if not all(bytes(copy.envelope).startswith(b"{") for copy in copies):
+        raise InvalidParams("an envelope must be an object")
+    return copies
+
+
+def _parts(message: Delivery, copies: Sequence[_Copy], *, own: bool) -> tuple[Delivery, ...]:
+    return tuple(
+        msgspec.structs.replace(
+            message,
+            payload=copy.envelope,
+            kind=ENCRYPTED_COPY,
+            payload_type=ENCRYPTED_COPY,
+            devices=(copy.device_id,) if copy.device_id else (),
+            own=own,
+        )
+        for copy in copies
+    )
 
 
 def _wrapped(recipients: Any) -> frozenset[tuple[str, str]] | None:

@@ -17,10 +17,6 @@ NAMES = (
     "message.recalled",
     "message.ack",
     "message.undecryptable",
-    "connection.state",
-    "state_change",
-    "task.updated",
-    "task.completed",
 )
 
 

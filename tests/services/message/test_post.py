@@ -366,6 +366,49 @@ async def test_self_sync_wraps_reach_the_senders_other_devices(tmp_path: Path) -
         assert again["status"] == "duplicate"
 
 
+async def test_each_device_gets_its_copy_of_a_first_generation_message(tmp_path: Path) -> None:
+    async with post_office(tmp_path) as post:
+        one, two = await post.connect(BOB, "b1"), await post.connect(BOB, "b2")
+        other = await post.connect(ALICE, "a2")
+        alice = post.offline(ALICE, "a1")
+        seal = {device: {"type": "e2ee.encrypted", "ciphertext": device} for device in ("b1", "b2", "a2")}
+        payload = {
+            "type": "e2ee.multi_device",
+            "logical_message_id": "m-1",
+            "recipient_copies": [{"device_id": device, "envelope": seal[device]} for device in ("b1", "b2")],
+            "self_copies": [{"device_id": "a2", "envelope": seal["a2"]}],
+        }
+        sent = await alice.send(BOB, payload, type="e2ee.multi_device", encrypted=True, message_id="m-1")
+        assert (sent["seq"], sent["status"]) == (1, "delivered")
+        for client, device in ((one, "b1"), (two, "b2"), (other, "a2")):
+            [event] = await client.events("message.received")
+            [row] = (await client.call("message.pull"))["messages"]
+            assert event["payload"] == row["payload"] == seal[device]
+            assert (row["type"], row["encrypted"], row["message_id"]) == ("e2ee.encrypted", True, "m-1")
+            assert (row["from"], row["to"]) == (event["from"], event["to"]) == (ALICE, BOB)
+            assert row.get("direction", "") == ("outbound_sync" if client is other else "")
+        again = await alice.send(BOB, payload, type="e2ee.multi_device", encrypted=True, message_id="m-1")
+        assert (again["seq"], again["status"]) == (1, "duplicate")
+        assert (await alice.call("message.recall", message_ids=["m-1"]))["recalled"] == 1
+        for client in (one, two, other):
+            [row] = (await client.call("message.pull"))["messages"]
+            assert row["type"] == "message.recalled"
+
+
+@pytest.mark.parametrize(
+    "copies", [[], None, 7, [7], [{"device_id": "b1"}], [{"device_id": 7, "envelope": {}}], [{"envelope": 7}]]
+)
+async def test_copies_that_cannot_be_read_are_refused(tmp_path: Path, copies: object) -> None:
+    async with post_office(tmp_path, limits={"message.devices": 1}) as post:
+        payload = {"type": "e2ee.multi_device", "recipient_copies": copies}
+        with pytest.raises(InvalidParams):
+            await post.offline().send(BOB, payload)
+        many = [{"device_id": f"b{number}", "envelope": {}} for number in range(3)]
+        with pytest.raises(RateLimited):
+            await post.offline().send(BOB, {"type": "e2ee.multi_device", "recipient_copies": many})
+        assert (await post.offline(BOB).call("message.pull"))["count"] == 0
+
+
 @pytest.mark.seed("S0-032")
 async def test_m23_a_payload_keeps_its_text_byte_for_byte(tmp_path: Path) -> None:
     text = rb'{"type" : "e2ee.p2p_encrypted",  "version":"v2","n":1.50,"x":"\u00e9\/", "recipients":[["%b",""]]}'

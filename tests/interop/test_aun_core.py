@@ -1,0 +1,111 @@
+"""The published aun-core 0.2.10 SDK, unmodified, against a real node: spec aun-services §3.11, §5.1; settled G47."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from tests.support.peers import SOON, Agent, Profile
+from tests.support.process import NodeProcess
+
+pytestmark = [pytest.mark.interop, pytest.mark.needs("peer:aunold")]
+
+
+class Village:
+    """A node, and first-generation clients that end with the test."""
+
+    def __init__(self, folder: Path, stack: ExitStack) -> None:
+        self.folder, self.stack = folder, stack
+        self.node = stack.enter_context(NodeProcess(folder / "state"))
+
+    @property
+    def door(self) -> dict[str, str]:
+        return {"gateway": self.node.ready["endpoints"]["aun"], "root": self.node.ready["aun_root"]}
+
+    def start(self, profile: Profile) -> Agent:
+        return self.stack.enter_context(Agent(profile, "aunold", "aun_core_agent.py"))
+
+    def agent(self, name: str, **options: object) -> Agent:
+        """A registered, connected client."""
+        agent = self.start(Profile(self.node, name, self.folder / name, prepared=False))
+        agent.do("register", **self.door)
+        agent.do("connect", **self.door, options=options)
+        return agent
+
+    def again(self, agent: Agent) -> Agent:
+        """The client's process dies and another one takes its place."""
+        agent.__exit__(None, None, None)
+        back = self.start(agent.profile)
+        back.do("connect", **self.door)
+        return back
+
+
+@pytest.fixture
+def village(tmp_path: Path) -> Iterator[Village]:
+    with ExitStack() as stack:
+        yield Village(tmp_path, stack)
+
+
+def test_two_clients_exchange_plain_and_encrypted_messages(village: Village) -> None:
+    alice, bob = village.agent("alice"), village.agent("bobby")
+    assert alice.call("meta.ping")["pong"] is True
+    assert alice.send(bob, "plain")["seq"] == 1
+    assert alice.send(bob, "sealed", encrypt=True)["seq"] == 2
+    assert bob.texts(2) == ["plain", "sealed"]
+    assert [one["encrypted"] for one in bob.heard("message.received")] == [False, True]
+    assert [one["ack_seq"] for one in alice.heard("message.ack", 2)] == [1, 2]
+    bob.send(alice, "answer", encrypt=True)
+    assert alice.texts(1) == ["answer"]
+
+
+def test_a_client_that_comes_back_pulls_what_it_missed(village: Village) -> None:
+    alice, bob = village.agent("alice"), village.agent("bobby")
+    alice.send(bob, "seen")
+    assert bob.texts(1) == ["seen"]
+    alice.heard("message.ack", 1)
+    bob.do("close")
+    for number in range(5):
+        alice.send(bob, f"missed {number}", encrypt=number % 2 == 0)
+    bob = village.again(bob)
+    page = bob.call("message.pull", after_seq=1)
+    assert [row["payload"]["text"] for row in page["messages"]] == [f"missed {number}" for number in range(5)]
+    alice.send(bob, "live")
+    assert bob.texts(1) == ["live"]
+    assert [one["ack_seq"] for one in alice.heard("message.ack", 3)][-1] == 7
+
+
+def test_two_devices_each_get_an_encrypted_copy(village: Village) -> None:
+    alice, bob = village.agent("alice"), village.agent("bobby")
+    tablet = village.start(bob.profile.another_device(village.folder / "tablet"))
+    tablet.do("connect", **village.door)
+    alice.send(bob, "for both", encrypt=True)
+    assert bob.texts(1) == tablet.texts(1) == ["for both"]
+    bob.send(alice, "from one of us", encrypt=True)
+    assert alice.texts(1) == ["from one of us"]
+    assert tablet.texts(2)[-1] == "from one of us"
+
+
+def test_a_client_comes_back_by_itself_when_the_node_restarts(village: Village) -> None:
+    alice, bob = village.agent("alice", **SOON), village.agent("bobby", **SOON)
+    alice.send(bob, "before")
+    assert bob.texts(1) == ["before"]
+    assert village.node.stop() == 0
+    village.node.start()
+    for client in (alice, bob):
+        client.do("until_ready")
+    assert alice.send(bob, "after")["seq"] == 2
+    assert bob.texts(2) == ["before", "after"]
+
+
+@pytest.mark.needs("peer:fastaun")
+def test_both_generations_exchange_plain_text(village: Village) -> None:
+    old = village.agent("alice")
+    profile = Profile(village.node, "bobby", village.folder / "bobby")
+    new = village.stack.enter_context(Agent(profile)).register().connect()
+    old.send(new, "from the old one")
+    assert new.texts(1) == ["from the old one"]
+    new.send(old, "from the new one")
+    assert old.texts(1) == ["from the new one"]
