@@ -90,7 +90,7 @@ class AgentService:
             return 0
 
         count = await self._store.commit(work)
-        self._auth.tokens.forget()
+        self._auth.forget()
         return r.AgentRevoked(aid, count, self._presence.expel(aid, REVOKED, "revoked"))
 
     @op("agent.window", scope="agent:admin", wire={"edge": ("agent.window",)}, raises=(InvalidParams,))

@@ -39,6 +39,7 @@ from edge.protocol.aid import normal
 from edge.services.auth import records as r
 from edge.services.auth.logins import Attempts, Login, Logins
 from edge.services.auth.registration import Registration
+from edge.services.auth.signatures import Signatures
 from edge.services.auth.tokens import REFRESH_TOKEN, TokenDesk, age_us, agent, new_token
 from edge.store import identity as tables
 from edge.store.keyring import SURE_US, Identity, Issued
@@ -92,6 +93,7 @@ class AuthService:
         self._logins, self._attempts = Logins(clock, limits), Attempts(clock, limits)
         self.registration = Registration(clock, identity.issuer, registration)
         self.tokens = TokenDesk(store, clock, identity, limits)
+        self.signatures = Signatures(store, clock, limits)
 
     @property
     def issuer(self) -> str:
@@ -101,6 +103,11 @@ class AuthService:
     async def principal(self, token: str) -> Principal:
         """Whom a bearer token speaks for. Raises `NotAuthenticated` or `TokenExpired`."""
         return await self.tokens.principal(token)
+
+    def forget(self) -> None:
+        """Read tokens and keys again: something was revoked or replaced."""
+        self.tokens.forget()
+        self.signatures.forget()
 
     # -- registration -------------------------------------------------------------------------------------------------
 
@@ -121,7 +128,7 @@ class AuthService:
                 raise NotFound(f"{aid} changed meanwhile: ask again")
             found = tables.issue(unit, made, kind="agent", spki=spki, operation="agent_cert_issue")
             tables.release(unit, aid.partition(".")[0])
-            unit.after(self.tokens.forget)
+            unit.after(self.forget)
         return r.Created(aid, found.pem, self._identity.issuer_pem)
 
     async def prepare_create(self, call: Call[r.CreateAid]) -> tuple[str, bytes, Issued | None]:
@@ -272,6 +279,7 @@ class AuthService:
             raise CertificateInvalid("certificate invalid: the key was replaced meanwhile")
         kept = tables.issue(unit, made, kind="agent", spki=spki, operation="agent_cert_rekey")
         tables.drop_chains(unit, login.aid)
+        unit.after(self.forget)
         return r.Certified("rekeyed", login.aid, kept.pem, self._identity.issuer_pem)
 
     async def prepare_rekey(self, call: Call[r.Rekey]) -> tuple[Login, bytes, Issued]:
