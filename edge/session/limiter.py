@@ -10,6 +10,7 @@ import ipaddress
 from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import lru_cache
 
 from edge.contract.errors import RateLimited
 from edge.contract.limit import Limit, Limits, declare
@@ -129,6 +130,7 @@ class Ticket:
             self._limiter.end(caller)
 
 
+@lru_cache(maxsize=1024)
 def network(address: str) -> str:
     """What counts as one address: IPv4 whole, IPv6 by its /64 (one household has 2^64 of them)."""
     try:

@@ -20,6 +20,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.websockets import WebSocketDisconnect
 
 from edge.contract.errors import (
     Conflict,
@@ -207,7 +208,7 @@ class _Gate:
         except EdgeError as error:
             if not started:
                 await error_response(error)(scope, receive, named)
-        except ClientDisconnect:
+        except (ClientDisconnect, WebSocketDisconnect):
             log.debug("request %s to %s: the peer left", request_id, scope["path"])
         except Exception:
             log.exception("request %s to %s failed", request_id, scope["path"])

@@ -4,6 +4,8 @@ import asyncio
 import struct
 
 import pytest
+from starlette.routing import WebSocketRoute
+from starlette.websockets import WebSocket
 from websockets.asyncio.client import connect
 from websockets.frames import Opcode
 
@@ -180,3 +182,23 @@ async def test_a_peer_that_neither_reads_nor_pongs_is_cut_off() -> None:
                 await asyncio.sleep(0.001)
             await until(lambda: house.listener.connections == 0 and len(house.channels) == 0)
             slow.socket.transport.resume_reading()
+
+
+@pytest.mark.limit("ws.message_octets")
+async def test_a_path_without_a_limit_of_its_own_has_the_listeners(caplog: pytest.LogCaptureFixture) -> None:
+    async def echo(socket: WebSocket) -> None:
+        await socket.accept()
+        while True:
+            await socket.send_text(str(len(await socket.receive_text())))
+
+    routes = [WebSocketRoute("/echo", echo)]
+    async with gateway(limits={"ws.message_octets": 100}, routes=routes) as house:
+        async with connect(house.url.replace("/aun", "/echo"), proxy=None) as socket:
+            await socket.send("x" * 100)
+            assert await socket.recv() == "100"
+            await socket.send("x" * 101)
+            await socket.wait_closed()
+            assert socket.close_code == 1009
+            assert house.limits.hits == {"ws.message_octets": 1}
+            await until(lambda: house.listener.connections == 0)
+        assert caplog.records == []
