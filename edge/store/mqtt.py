@@ -109,7 +109,9 @@ def commit(changes: Changes, boot: int) -> Callable[[Unit], None]:
         "mqtt_subscription": [
             _subscription_row(key[0], key[1], one) for key, one in changes.subscriptions.items() if one is not None
         ],
-        "mqtt_outgoing": [_outgoing_row(key[0], out) for key, out in changes.outgoing.items() if out is not None],
+        "mqtt_outgoing": [
+            _outgoing_row(key[0], out) for key, out in changes.outgoing.items() if out is not None and not out.written
+        ],
         "mqtt_incoming": [
             (*_message_row(one), *key, int(one.publish.retain), int(one.routed))
             for key, one in changes.incoming.items()
@@ -125,9 +127,14 @@ def commit(changes: Changes, boot: int) -> Callable[[Unit], None]:
         "mqtt_retained": [(topic,) for topic, one in changes.retained.items() if one is None],
     }
 
+    moved = [
+        (out.number, out.packet_id, out.state) for out in changes.outgoing.values() if out is not None and out.written
+    ]
+
     def work(unit: Unit) -> None:
         for table, rows in put.items():
             _put(unit, table, rows)
+        _move(unit, moved)
         for table, rows in gone.items():
             _drop(unit, table, rows)
 
@@ -141,6 +148,17 @@ def _put(unit: Unit, table: str, rows: Sequence[Row]) -> None:
         values = ",".join([one] * len(chunk))
         unit.run(
             f"INSERT OR REPLACE INTO {table} ({','.join(columns)}) VALUES {values}",  # noqa: S608 - names of ours
+            [value for row in chunk for value in row],
+        )
+
+
+def _move(unit: Unit, rows: Sequence[Row]) -> None:
+    """New packet ids and states of outgoing messages."""
+    for chunk in _chunks(rows):
+        values = ",".join(["(?,?,?)"] * len(chunk))
+        unit.run(
+            "UPDATE mqtt_outgoing SET packet_id = moved.column2, state = moved.column3"  # noqa: S608 - question marks
+            f" FROM (VALUES {values}) AS moved WHERE number = moved.column1",
             [value for row in chunk for value in row],
         )
 

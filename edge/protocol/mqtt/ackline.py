@@ -37,7 +37,7 @@ class AckLine(Sender):
     def acked_with(self, reply: bytes | Reply, hold: Hold | None) -> None:
         """At the end of a turn: send an ack, or line it up behind those that still wait."""
         if hold is None and not self._held:
-            self._send_ack(reply if isinstance(reply, bytes) else reply.kept())
+            self._send_reply(reply)
             return
         if self._held is None:
             self._held = deque()
@@ -87,7 +87,7 @@ class AckLine(Sender):
                     return
             else:
                 for reply in replies:
-                    self._send_ack(reply if isinstance(reply, bytes) else reply.kept())
+                    self._send_reply(reply)
             held.popleft()
         if held:
             self._watch_acks()
@@ -110,6 +110,13 @@ class AckLine(Sender):
             self.broker.count("closed.held_acks")
             self.close(Reason.QUOTA_EXCEEDED, "the store keeps nothing now")
         return not replies
+
+    def _send_reply(self, reply: bytes | Reply) -> None:
+        if isinstance(reply, bytes):
+            self._send_ack(reply)
+        else:
+            self._send_ack(reply.kept())
+            reply.sent()
 
     def _send_ack(self, data: bytes) -> None:
         if data and data[0] == 0x40:

@@ -354,8 +354,7 @@ class Broker:
                 self.journal.outgoing(session, out)
                 self._unsent.append((session, out))
                 return
-            if not out.stored:
-                self.journal.outgoing(session, out)
+            self.journal.outgoing(session, out)
         assert session.conn is not None  # noqa: S101 - launched because it is connected
         session.conn.send_outgoing(out)
 

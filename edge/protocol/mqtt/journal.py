@@ -140,6 +140,10 @@ class Journal:
             if error is not None:
                 self._next = changes.under(self._next)
                 self._retry_us = now_us + RETRY_US
+            else:
+                for out in changes.outgoing.values():
+                    if out is not None:
+                        out.written = True
             self._tell(waiting, error)
             if error is None and (self._next or self._waiting):
                 self.flush(now_us)

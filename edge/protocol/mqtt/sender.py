@@ -170,14 +170,18 @@ class Sender:
         if self.state is State.OPEN and not (self._backlog and out in self._backlog):
             self.send_outgoing(out)
 
-    def replay(self, topics: list[str], subscription: Subscription) -> bool:
-        """Queue retained messages for a new subscription; False when too many wait already."""
-        if self._replay is None:
-            self._replay = deque()
-        if topics and len(self._replay) + len(topics) > self.broker.most_replayed:
-            return False
-        self._replay.extend((topic, subscription) for topic in topics)
-        return True
+    @property
+    def replaying(self) -> int:
+        """How many retained messages wait to be sent."""
+        return len(self._replay or ())
+
+    def replay(self, waiting: list[tuple[str, Subscription]]) -> None:
+        """Send retained messages of new subscriptions, as fast as the client takes them."""
+        if waiting and self.state is State.OPEN:
+            if self._replay is None:
+                self._replay = deque()
+            self._replay.extend(waiting)
+            self.pump()
 
     def _pump_replay(self, session: Session) -> bool:
         """Send one retained message, as it is now; False when there is none or it has to wait."""

@@ -59,7 +59,7 @@ class Subscription:
 class Outgoing:
     """A message with QoS 1 or 2 for one session. `number` orders all of them and is its row's key."""
 
-    __slots__ = ("ids", "message", "number", "packet_id", "qos", "retain", "state", "stored")
+    __slots__ = ("ids", "message", "number", "packet_id", "qos", "retain", "state", "stored", "written")
 
     def __init__(self, number: int, message: Message, qos: int, retain: bool, ids: tuple[int, ...]) -> None:
         self.number, self.message, self.qos, self.retain, self.ids = number, message, qos, retain, ids
@@ -67,6 +67,8 @@ class Outgoing:
         self.state = WAITING
         self.stored = False
         """Whether a commit was asked to keep it, so that forgetting it must be written."""
+        self.written = False
+        """Whether one did, so that only its packet id and state can have changed."""
 
 
 class Bounds:

@@ -24,18 +24,26 @@ def subscribe(broker: Broker, connection: Connection, packet: Subscribe) -> None
     ident = packet.properties.get(Prop.SUBSCRIPTION_IDENTIFIER)
     noted = broker.journal.count
     reasons: list[int] = []
+    waiting: list[tuple[str, Subscription]] = []
     for wish in packet.wishes:
         broker.check_topic(wish.filter, wish.filter.encode())
-        reason = _grant(broker, connection, session, wish, ident)
+        reason = _grant(broker, connection, session, wish, ident, waiting)
         if reason >= 0x80:
             broker.count(f"refused_subscribe.{Reason(reason).name.lower()}")
         reasons.append(reason if connection.version == V5 or reason < 0x80 else 0x80)
-    reply = _Suback(broker, connection, session, packet.packet_id, reasons, [wish.filter for wish in packet.wishes])
+    filters = [wish.filter for wish in packet.wishes]
+    reply = _Suback(broker, connection, session, packet.packet_id, reasons, filters, waiting)
     connection.ack(JOURNAL if session.durable and broker.journal.count != noted else AT_ONCE, reply)
-    connection.pump()
 
 
-def _grant(broker: Broker, connection: Connection, session: Session, wish: Wish, ident: int | None) -> int:
+def _grant(
+    broker: Broker,
+    connection: Connection,
+    session: Session,
+    wish: Wish,
+    ident: int | None,
+    waiting: list[tuple[str, Subscription]],
+) -> int:
     """Subscribe to one filter: the granted QoS or why not."""
     group, inner = "", wish.filter
     if wish.filter.startswith(SHARE):
@@ -59,19 +67,17 @@ def _grant(broker: Broker, connection: Connection, session: Session, wish: Wish,
         retain_handling=wish.retain_handling,
     )
     replayed = not group and (wish.retain_handling == 0 or (wish.retain_handling == 1 and old is None))
-    if replayed and not _replay(broker, connection, session, subscription):
-        return Reason.QUOTA_EXCEEDED
+    if replayed:
+        found = broker.retained.find(inner, session, broker.now_us)
+        if found and connection.replaying + len(waiting) + len(found) > broker.most_replayed:
+            broker.limits.hit(limits.RETAINED_TOPICS)
+            return Reason.QUOTA_EXCEEDED
+        waiting += [(message.publish.topic, subscription) for message in found]
     session.subscriptions[wish.filter] = subscription
     broker.router.put(subscription)
     if session.durable and not subscription.same(old):
         broker.journal.subscription(session, wish.filter, subscription)
     return wish.qos
-
-
-def _replay(broker: Broker, connection: Connection, session: Session, subscription: Subscription) -> bool:
-    """Retained messages of a new subscription (MQTT-3.3.1-6 of 3.1.1, MQTT-3.3.1-9 to -11 of 5)."""
-    found = broker.retained.find(subscription.filter, session, broker.now_us)
-    return connection.replay([message.publish.topic for message in found], subscription)
 
 
 def unsubscribe(broker: Broker, connection: Connection, packet: Unsubscribe) -> None:
@@ -92,9 +98,10 @@ def unsubscribe(broker: Broker, connection: Connection, packet: Unsubscribe) -> 
 
 
 class _Suback(Reply):
-    """SUBACK; when a durable session's subscriptions cannot be kept they are taken back and refused."""
+    """SUBACK, then the retained messages (MQTT-3.3.1-6 of 3.1.1, MQTT-3.3.1-9 to -11 of 5); when a durable session's
+    subscriptions cannot be kept they are taken back and refused."""
 
-    __slots__ = ("_broker", "_filters", "_packet_id", "_reasons", "_session", "_version")
+    __slots__ = ("_broker", "_connection", "_filters", "_packet_id", "_reasons", "_session", "_waiting")
 
     def __init__(
         self,
@@ -104,10 +111,14 @@ class _Suback(Reply):
         packet_id: int,
         reasons: list[int],
         filters: list[str],
+        waiting: list[tuple[str, Subscription]],
     ) -> None:
         super().__init__(codec.encode(Suback(packet_id, reasons), connection.version))
-        self._broker, self._session, self._version = broker, session, connection.version
-        self._packet_id, self._reasons, self._filters = packet_id, reasons, filters
+        self._broker, self._connection, self._session = broker, connection, session
+        self._packet_id, self._reasons, self._filters, self._waiting = packet_id, reasons, filters, waiting
+
+    def sent(self) -> None:
+        self._connection.replay(self._waiting)
 
     def failed(self) -> bytes:
         for wanted in self._filters:
@@ -115,5 +126,5 @@ class _Suback(Reply):
             if subscription is not None:
                 self._broker.router.take(subscription)
                 self._broker.journal.subscription(self._session, wanted, None)
-        reason = Reason.QUOTA_EXCEEDED if self._version == V5 else 0x80
-        return codec.encode(Suback(self._packet_id, [reason] * len(self._reasons)), self._version)
+        reason = Reason.QUOTA_EXCEEDED if self._connection.version == V5 else 0x80
+        return codec.encode(Suback(self._packet_id, [reason] * len(self._reasons)), self._connection.version)

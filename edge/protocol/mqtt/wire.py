@@ -47,7 +47,7 @@ class Wire(Protocol):
 
 
 class Reply:
-    """An ack with something to do: `kept` when what it waits for is on disk, `failed` when it cannot be."""
+    """An ack with something to do: `kept` when what it waits for is on disk, or `failed`; then `sent`."""
 
     __slots__ = ("data",)
 
@@ -61,3 +61,6 @@ class Reply:
     def failed(self) -> bytes | None:
         """The bytes to send instead; None keeps the ack back."""
         return None
+
+    def sent(self) -> None:
+        """The bytes of `kept` are on their way."""

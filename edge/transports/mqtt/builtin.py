@@ -23,7 +23,9 @@ from edge.transports.mqtt.restore import restore
 from edge.transports.mqtt.tcp import Stream
 
 LAST_WORDS_US = 2 * SECOND
-"""How long `close` lets commits finish and clients take what is theirs (design D2a)."""
+"""How long `close` lets commits finish and acks get out (design D2a)."""
+GOODBYE_US = SECOND // 2
+"""How long it then waits for clients to hang up."""
 
 
 class BuiltinEngine:
@@ -106,6 +108,7 @@ class BuiltinEngine:
         await self._until(lambda: self._broker.quiet, end)
         for connection in list(self._broker.connections):
             connection.close(Reason.SERVER_SHUTTING_DOWN)
+        end = self._clock.now().mono_us + GOODBYE_US
         await self._until(lambda: not self._streams and self._broker.quiet, end)
         for stream in list(self._streams):
             stream.abort()
@@ -201,13 +204,15 @@ class BuiltinEngine:
 
     def _linger(self, stream: Stream) -> Callable[[], None]:
         """Cut a closing socket whose client does not take the rest; the result forgets it."""
-        due = self._clock.now().mono_us + self._limits[bounds.LINGER_S] * SECOND
+        deadlines = self._broker.deadlines
 
         def cut() -> None:
             self._limits.hit(bounds.LINGER_S)
             stream.abort()
 
-        return self._clock.at(due, cut)
+        deadline = deadlines.at(self._broker.now_us + self._limits[bounds.LINGER_S] * SECOND, cut)
+        self._broker.need_turn()
+        return lambda: deadlines.cancel(deadline)
 
     def _gone(self, stream: Stream) -> None:
         self._streams.discard(stream)

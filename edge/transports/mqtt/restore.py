@@ -88,7 +88,7 @@ def _session(broker: Broker, row: StoredSession, here: Here) -> Session:
 
 def _outgoing(session: Session, row: StoredOutgoing, here: Here) -> None:
     out = Outgoing(row.number, _message(row.message, here, retain=row.retain), row.granted, row.retain, row.ids)
-    out.stored = True
+    out.stored = out.written = True
     out.packet_id, out.state = row.packet_id, row.state
     if out.packet_id:
         out.state = max(row.state, SENT)

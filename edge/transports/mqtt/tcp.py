@@ -8,6 +8,9 @@ from typing import cast
 
 from edge.protocol.mqtt.connection import Connection
 
+MOST_DISCARDED = 1_048_576
+"""Bytes read and thrown away after the goodbye; a client that sends more is cut."""
+
 Open = Callable[["Stream"], Connection | None]
 """Makes the core's connection for a new socket; None refuses it."""
 
@@ -25,6 +28,7 @@ class Stream(asyncio.Protocol):
         "_open",
         "_reading",
         "_resting",
+        "_spare",
         "_stop_lingering",
         "_transport",
         "_wanted",
@@ -51,6 +55,7 @@ class Stream(asyncio.Protocol):
         """Whether this socket has had its share of the turn."""
         self._reading = True
         self._closed = False
+        self._spare = MOST_DISCARDED
 
     # The transport calls.
 
@@ -65,7 +70,8 @@ class Stream(asyncio.Protocol):
             self._transport.abort()
 
     def data_received(self, data: bytes) -> None:
-        if self._connection is None:
+        if self._connection is None or self._closed:
+            self._discard(len(data))
             return
         self._connection.receive(data)
         if len(data) >= self._budget and not self._resting:
@@ -109,11 +115,25 @@ class Stream(asyncio.Protocol):
         self._settle()
 
     def close(self) -> None:
-        if not self._closed and self._transport is not None:
-            self._closed = True
-            self._transport.close()
-            if self._transport.get_write_buffer_size():
-                self._stop_lingering = self._linger(self)
+        """Say goodbye and wait a little for the other side's: unread bytes would make the kernel take our last words
+        back (RST), and version 5 has a reason to tell."""
+        transport = self._transport
+        if self._closed or transport is None:
+            return
+        self._closed = True
+        if transport.is_closing():
+            return
+        self._stop_lingering = self._linger(self)
+        if not transport.can_write_eof():
+            transport.close()
+            return
+        try:
+            transport.write_eof()
+        except OSError:
+            transport.abort()
+            return
+        if not self._reading:
+            transport.resume_reading()
 
     def abort(self) -> None:
         if self._transport is not None:
@@ -126,6 +146,11 @@ class Stream(asyncio.Protocol):
         return self._transport
 
     # Reading by turns.
+
+    def _discard(self, octets: int) -> None:
+        self._spare -= octets
+        if self._spare < 0 and self._transport is not None:
+            self._transport.abort()
 
     def _rested(self) -> None:
         self._resting = False

@@ -1,0 +1,1 @@
+"""Tests of the MQTT engines on real sockets."""
