@@ -30,7 +30,7 @@ class Heard(msgspec.Struct, omit_defaults=True):
 class _Tap:
     def __init__(self, filters: tuple[str, ...], most: int) -> None:
         self.filters, self.most = filters, most
-        self.queue: deque[Publish] = deque()
+        self.queue: deque[tuple[Publish, int]] = deque()
         self.missed = 0
         self.filled = asyncio.Event()
 
@@ -55,7 +55,8 @@ class Taps:
             tap.missed += 1
             self._limits.hit(bounds.TAP_QUEUE)
             return
-        tap.queue.append(message)
+        tap.queue.append((message, tap.missed))
+        tap.missed = 0
         tap.filled.set()
 
     def open(self, filters: tuple[str, ...]) -> AsyncIterator[Heard]:
@@ -71,9 +72,7 @@ class Taps:
             while True:
                 await tap.filled.wait()
                 while tap.queue:
-                    message = tap.queue.popleft()
-                    missed, tap.missed = tap.missed, 0
-                    yield heard(message, missed)
+                    yield heard(*tap.queue.popleft())
                 tap.filled.clear()
         finally:
             self._taps.remove(tap)
