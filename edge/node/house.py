@@ -28,7 +28,7 @@ from edge.node.renewal import Renewal
 from edge.node.tasks import Tasks
 from edge.protocol import aun_events
 from edge.protocol.aid import SERVICES
-from edge.protocol.urls import Names, public_url
+from edge.protocol.urls import Names, gateway_url, public_url
 from edge.services import agent_md as cards
 from edge.services.admin import AdminService, Method, Reloaded
 from edge.services.auth.agents import AgentService
@@ -42,6 +42,7 @@ from edge.session.conversation import Sessions
 from edge.session.doors import Doors, Hosts
 from edge.session.gatekeeper import Gatekeeper
 from edge.session.limiter import Limiter
+from edge.session.signed import SignedCalls
 from edge.store import devices as device_rows
 from edge.store import identity as names
 from edge.store.boot import Boots
@@ -224,12 +225,17 @@ class House:
         self.dispatcher = Dispatcher(self.table, {"node": self.node, "hot": self.hot})
         areas.bind(self.dispatcher)
         self.sessions = Sessions(
-            self.dispatcher, self.channels, self.limiter, self.clock, self.limits, self._tasks.spawn
+            SignedCalls(self.dispatcher, self.auth.signatures.check),
+            self.channels,
+            self.limiter,
+            self.clock,
+            self.limits,
+            self._tasks.spawn,
         )
         self.ctl = ControlSocket(config.state_dir / "run", self.sessions, self.clock, self.limits, self._tasks.spawn)
         self.app = self._app(asked.well)
         files = TlsFiles(cert=config.tls.cert, key=config.tls.key, min_version=config.tls.min_version)
-        self.renewal = Renewal(self.identity, files, config.tls.names, self.clock)
+        self.renewal = Renewal(self.identity, files, config.tls.names, self.clock, self.ca.start)
         self._built = True
 
     @property
@@ -304,9 +310,10 @@ class House:
         return public_url("", "", self.names())
 
     def _service_endpoints(self, base: str, address: str) -> dict[str, str]:
-        url = public_url(base, address, self.names())
-        found = {"aun": f"{url.replace('http', 'ws', 1)}/aun"}
-        return found | ({"a2a": f"{url}/a2a"} if self._config.a2a.enabled else {})
+        names = self.names()
+        found = {"aun": gateway_url(base, address, names)}
+        a2a = f"{public_url(base, address, names)}/a2a"
+        return found | ({"a2a": a2a} if self._config.a2a.enabled else {})
 
     # Being asked.
 

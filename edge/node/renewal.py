@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import ssl
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
 from edge.contract.time import SECOND, Clock
@@ -20,8 +20,17 @@ LOOK_US = 30 * SECOND
 class Renewal:
     """Owns the server contexts. Reloads them when the operator's files change or our own certificate was renewed."""
 
-    def __init__(self, identity: Identity, files: TlsFiles, names: Sequence[str], clock: Clock) -> None:
+    def __init__(
+        self,
+        identity: Identity,
+        files: TlsFiles,
+        names: Sequence[str],
+        clock: Clock,
+        entered: Callable[[], Awaitable[None]] | None = None,
+    ) -> None:
+        """`entered` runs after certificates were made: the CA must know them before anybody asks for their status."""
         self._identity, self._files, self._names, self._clock = identity, files, list(names), clock
+        self._entered = entered
         self._contexts: list[ssl.SSLContext] = []
         self._seen = self._look()
         self.reloads = 0
@@ -42,6 +51,8 @@ class Renewal:
         """Renew what is due, reload what changed; whether anything was reloaded."""
         now_us, unsure_us = self._clock.wall(self._clock.now())
         made = await _off_loop(lambda: self._identity.renew_leafs(now_us, unsure_us, self._names))
+        if made and self._entered is not None:
+            await self._entered()
         seen = self._look()
         if seen == self._seen and "tls" not in made:
             return False

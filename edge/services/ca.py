@@ -10,7 +10,7 @@ import asyncio
 import base64
 import binascii
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 import msgspec
@@ -132,19 +132,10 @@ class CaService:
         self._gate, self._base = gate, base
         self._kept: OrderedDict[tuple[str, ...], tuple[int, Any]] = OrderedDict()
 
-    async def renew(self, names: Sequence[str] = ()) -> list[str]:
-        """Make the auth and TLS certificates again where they are due; which. TLS contexts are then loaded again.
-
-        When the time was learned, when host names changed, and once a day.
-        """
-        now_us, unsure_us = self._clock.wall(self._clock.now())
-        made = await asyncio.to_thread(self._identity.renew_leafs, now_us, unsure_us, names)
-        if "auth" in made:
-            await self.start()
-        return made
-
     async def start(self) -> None:
-        """Enter the auth service's certificate, so that its status is known. Before the listeners open."""
+        """Enter the auth certificate, so that its status is known. Before the listeners open, and when leafs were
+        made again.
+        """
         auth = self._identity.auth
 
         def work(unit: Unit) -> None:

@@ -217,14 +217,16 @@ async def test_a_new_auth_certificate_is_entered_at_the_next_start(tmp_path: Pat
         assert await made.store.read(tables.ct_size) == 2
 
 
-async def test_leafs_are_made_again_once_the_time_is_known(tmp_path: Path) -> None:
+async def test_a_leaf_made_again_while_we_run_is_entered_too(tmp_path: Path) -> None:
     clock = FakeClock()
     clock.uncertainty_us = 10**15
     async with desk(tmp_path, clock) as made:
         first = made.identity.auth.serial
-        assert await made.ca.renew() == []
         clock.uncertainty_us = 0
-        assert await made.ca.renew(["box.lan"]) == ["auth", "tls"]
+        assert made.identity.renew_leafs(clock.wall(clock.now())[0], 0) == ["auth", "tls"]
+        await made.ca.start()
+        await made.ca.start()
         assert made.identity.auth.serial != first
         assert (await made.result("ca.ocsp", {"serial": made.identity.auth.serial}, surface="http")).status == "good"
+        assert await made.store.read(tables.ct_size) == 2
         assert (await made.login(await made.register("alice"))).access_token
