@@ -18,6 +18,8 @@ log = logging.getLogger(__name__)
 DAY_US = 86_400 * SECOND
 CHUNK = 5_000
 """Rows that one unit removes: the commits of others wait no longer than for that."""
+STEPS = (CHUNK, CHUNK // 10, CHUNK // 100, 0)
+"""How far above the oldest row is looked for one that is old."""
 PERIOD_US = 600 * SECOND
 
 
@@ -64,14 +66,15 @@ class Keeper:
         return gone
 
     async def _aged(self) -> int | None:
-        """The last number of a chunk that is older than the policy, None when there is none."""
-        found = await self._readings.dated(CHUNK) or await self._readings.dated(0)
-        if found is None:
-            return None
-        seq, at = found
-        then, uncertainty = self._clock.wall(at)
+        """The last number of the largest step of rows that is older than the policy, None when none is."""
         now, doubt = self._clock.wall(self._clock.now())
-        return seq if now - then - uncertainty - doubt > self._keep_us else None
+        for rows in STEPS:
+            found = await self._readings.dated(rows)
+            if found is not None:
+                then, uncertainty = self._clock.wall(found[1])
+                if now - then - uncertainty - doubt > self._keep_us:
+                    return found[0]
+        return None
 
     async def _drop(self, last: int, reason: str) -> int:
         self._intake.restate(last)

@@ -25,7 +25,7 @@ from edge.contract.time import SECOND, Stamp
 from edge.contract.wire import JsonLimits, dumps
 from edge.devices import limits as bounds
 from edge.devices.model import Cap, Latest, Pending, Route, moment, word
-from edge.devices.registry import RESTATE_ROWS, SURE_WITHIN_US, Registry, Source, publisher
+from edge.devices.registry import RESTATE_ROWS, Registry, Source, publisher
 from edge.protocol.discovery import homeassistant, native
 from edge.protocol.discovery.config import slug
 from edge.protocol.discovery.record import Component, Found, Payload, Refusal, Refused, read, stated_ms
@@ -260,7 +260,7 @@ class Intake:
         pending.done(error)
 
     def _told(self, cap: Cap, latest: Latest, raw: bytes) -> Event:
-        at = moment(latest, self._clock.wall, SURE_WITHIN_US)
+        at = moment(latest, self._clock)
         head = dumps({"skill": cap.skill_id, "unit": cap.what.unit, "at": at})
         return Event("reading", cap.skill_id, latest.seq, "reading", head[:-1] + b',"value":' + raw + b"}")
 

@@ -8,11 +8,14 @@ from collections.abc import Callable
 import msgspec
 
 from edge.contract.capability import Capability
-from edge.contract.time import Stamp
+from edge.contract.time import SECOND, Clock, Stamp
 from edge.protocol.discovery.record import Component, Payload, Presence
 from edge.protocol.discovery.template import NO_SAMPLE
 from edge.store.devices import PRESENT, CapabilityRow, DeviceRow
 from edge.store.readings import UNKNOWN_TIME
+
+SURE_WITHIN_US = 3_600 * SECOND
+"""A time of an earlier boot that is known less surely than this is not shown."""
 
 
 class Latest(msgspec.Struct, frozen=True):
@@ -217,11 +220,19 @@ def word(presence: Presence, payload: Payload) -> bool | None:
     return True if text == presence.online else False if text == presence.offline else None
 
 
-def moment(latest: Latest, wall: Callable[[Stamp], tuple[int, int]], sure_within_us: int) -> int | None:
-    """µs UTC of a value: the device's word, else when it arrived; None when nobody knows."""
+def moment(latest: Latest, clock: Clock) -> int | None:
+    """µs UTC of a value: the device's word, else when it arrived; None when nobody knows.
+
+    While the box does not know the time, what arrived since its start is dated by its best guess.
+    """
     if latest.stated_us == UNKNOWN_TIME:
         return None
     if latest.stated_us is not None:
         return latest.stated_us
-    at, uncertainty = wall(latest.at)
-    return at if uncertainty <= sure_within_us else None
+    return when(latest.at, clock)
+
+
+def when(at: Stamp, clock: Clock) -> int | None:
+    """µs UTC of a moment: of this boot as well as we know it, of an earlier one only if it was known."""
+    wall_us, uncertainty = clock.wall(at)
+    return wall_us if at.boot == clock.now().boot or uncertainty <= SURE_WITHIN_US else None

@@ -154,7 +154,7 @@ class Registry:
             aid=device.aid,
             cap=cap.what,
             value=None if latest is None or expired else latest.value,
-            at=None if latest is None else moment(latest, self.clock.wall, SURE_WITHIN_US),
+            at=None if latest is None else moment(latest, self.clock),
             online=False if expired else device_online if own is None else own,
             default=default == cap.name,
         )

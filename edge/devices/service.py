@@ -39,7 +39,7 @@ from edge.devices.records import (
     SkillAsked,
     SkillLine,
 )
-from edge.devices.registry import SURE_WITHIN_US, Registry
+from edge.devices.registry import Registry
 from edge.protocol.discovery import native
 from edge.protocol.discovery.record import Refusal
 from edge.protocol.mqtt.topics import valid_filter, within
@@ -82,7 +82,7 @@ class _Adding(msgspec.Struct):
 
 
 class DeviceService:
-    """Operations of the owner. `mqtt_url` says where devices connect."""
+    """Operations of the owner. `mqtt_url` says where devices connect; `prefix` is that of Home Assistant discovery."""
 
     def __init__(
         self,
@@ -93,9 +93,10 @@ class DeviceService:
         clock: Clock,
         *,
         mqtt_url: Callable[[], str] = lambda: "",
+        prefix: str = "homeassistant",
     ) -> None:
         self._registry, self._grants, self._door, self._bus = registry, grants, door, bus
-        self._clock, self._mqtt_url = clock, mqtt_url
+        self._clock, self._mqtt_url, self._prefix = clock, mqtt_url, prefix
 
     # Devices.
 
@@ -115,7 +116,7 @@ class DeviceService:
             raise InvalidParams(f"not a device name: {error.detail}") from None
         row = self._registry.fresh(slug, asked.name if asked.name != slug else "", "", "")
         row = msgspec.structs.replace(row, publisher=row.aid)
-        filters = ("#",) if asked.admin else (*credentials.own_topics(slug), *asked.topics)
+        filters = ("#",) if asked.admin else (*credentials.own_topics(slug, self._prefix), *asked.topics)
         password = secrets.token_urlsafe(PASSWORD_OCTETS)
         credential = Credential(
             user=slug,
@@ -374,8 +375,7 @@ class DeviceService:
         if one.stated_us is not None:
             at = one.stated_us or None
         else:
-            wall, uncertainty = self._clock.wall(one.at)
-            at = wall if uncertainty <= SURE_WITHIN_US else None
+            at = when(one.at, self._clock)
         return Point(one.seq, loads(one.value), at)
 
     def _device(self, name: str) -> Device:

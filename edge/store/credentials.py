@@ -43,13 +43,13 @@ def digest(password: bytes) -> bytes:
     return hashlib.sha256(password).digest()
 
 
-def own_topics(user: str) -> tuple[str, ...]:
-    """The topics of a device by default (design §5)."""
+def own_topics(user: str, prefix: str = "homeassistant") -> tuple[str, ...]:
+    """The topics of a device by default (design §5). `prefix` is that of Home Assistant discovery."""
     return (
         f"aun/v1/{user}/#",
         f"{user}/#",
-        f"homeassistant/+/{user}/#",
-        f"homeassistant/device/{user}/#",
+        f"{prefix}/+/{user}/#",
+        f"{prefix}/device/{user}/#",
         f"tele/{user}/#",
         f"stat/{user}/#",
         f"cmnd/{user}/#",

@@ -38,3 +38,4 @@ def test_own_topics_are_those_of_the_design() -> None:
         "stat/u/#",
         "cmnd/u/#",
     )
+    assert "ha/device/u/#" in credentials.own_topics("u", "ha")

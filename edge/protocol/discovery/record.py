@@ -276,6 +276,8 @@ def _rendered(raw: object) -> str:
 
 def _picked(reader: Reader, payload: Payload) -> object:
     if reader.native:
+        if reader.value_type == "number" and (bare := number(payload.text())) is not NO_SAMPLE:
+            return bare
         raw = payload.json()
         if raw is NO_SAMPLE:
             text = payload.text()
@@ -299,6 +301,8 @@ def _picked(reader: Reader, payload: Payload) -> object:
 
 def stated_ms(payload: Payload) -> int | None:
     """The device's own time of a native reading `{"v": …, "t": ms since 1970 UTC}`."""
+    if not payload.raw.lstrip().startswith(b"{"):
+        return None
     raw = payload.json()
     if isinstance(raw, dict) and "v" in raw and raw.keys() <= {"v", "t"}:
         stated = raw.get("t")

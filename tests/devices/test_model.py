@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+from edge.contract.capability import Capability
+from edge.contract.time import Stamp
+from edge.contract.wire import JsonLimits
+from edge.devices.model import Cap, Device, Latest, Pending, Routes, moment, word
+from edge.protocol.discovery.record import Availability, Component, Payload, Presence, Reader
+from edge.store.devices import CapabilityRow, DeviceRow
+
+
+def cap(name: str, topic: str = "t", *presences: Presence) -> Cap:
+    device = Device(DeviceRow(slug="d", aid="d-d.edge.test"))
+    component = Component(
+        uid=name,
+        cap=Capability(name=name, title=name, kind="sensor"),
+        reader=Reader(topic=topic),
+        availability=Availability(presences),
+    )
+    made = Cap(device, CapabilityRow(id=1, slug="d", name=name, state=0, source="s", component=component))
+    device.caps[name] = made
+    return made
+
+
+def test_a_topic_leads_to_everything_that_reads_it_and_to_nothing_else() -> None:
+    routes, one, two = Routes(), cap("one"), cap("two", "t", Presence("a"), Presence("t"))
+    routes.add(one)
+    routes.add(two)
+    route = routes.get("t")
+    assert route is not None
+    assert (route.readers, route.presences) == ([one, two], [(two, 1)])
+    assert "a" in routes
+    routes.remove(two)
+    assert "a" not in routes
+    assert route.readers == [one]
+    routes.remove(two)
+    routes.remove(one)
+    assert routes.get("t") is None
+
+
+def test_whoever_waits_for_a_commit_is_told_how_it_ended() -> None:
+    pending, told = Pending(), []
+    pending.then(told.append)
+    pending.then(told.append)
+    error = OSError()
+    pending.done(error)
+    assert told == [error, error]
+    assert pending.over
+
+
+def test_a_new_description_with_the_same_availability_keeps_what_is_known_of_it() -> None:
+    one = cap("one", "t", Presence("a"))
+    one.say(0, True)
+    one.describe(one.component, "s2")
+    assert (one.online(), one.source) == (True, "s2")
+    other = cap("one", "t", Presence("b")).component
+    one.describe(other, "s2")
+    assert one.online() is None
+
+
+def test_an_availability_word_is_compared_with_both_payloads() -> None:
+    presence = Presence("a", "1", "0")
+    for payload, said in ((b"1", True), (b"0", False), (b"2", None), (b"", None), (b"\xff", None)):
+        assert word(presence, Payload(payload, JsonLimits())) is said
+
+
+def test_the_moment_of_a_value_is_the_devices_word_or_its_arrival_or_unknown() -> None:
+    def wall(at: Stamp) -> tuple[int, int]:
+        return at.mono_us + 100, 5
+
+    assert moment(Latest(1, Stamp(1, 7)), wall, 5) == 107
+    assert moment(Latest(1, Stamp(1, 7)), wall, 4) is None
+    assert moment(Latest(1, Stamp(1, 7), 42), wall, 4) == 42
+    assert moment(Latest(1, Stamp(1, 7), 0), wall, 5) is None
+
+
+def test_a_device_is_called_by_its_name_or_its_slug() -> None:
+    assert Device(DeviceRow(slug="d", aid="a")).title == "d"
+    assert Device(DeviceRow(slug="d", aid="a", name="D")).title == "D"
