@@ -28,6 +28,7 @@ def build() -> argparse.ArgumentParser:
     _devices(verbs)
     _agents(verbs)
     _skills(verbs)
+    _queue(verbs)
     _config(verbs)
     _mqtt(verbs)
     return top
@@ -91,6 +92,15 @@ def _skills(verbs: Any) -> None:
         verb = _verb(group, name, f"verbs:cap_{name}", about)
         verb.add_argument("cap", metavar="CAP", help="<device>.<capability>")
         verb.add_argument("agent", metavar="AGENT", help="name or AID")
+
+
+def _queue(verbs: Any) -> None:
+    group = _group(verbs, "queue", "What waits, and what was given up.")
+    drops = _json(_verb(group, "drops", "queue:drops", "What was refused, expired, evicted or dropped, and why."))
+    drops.add_argument("--reason", default="", metavar="WORD", help="only this reason")
+    drops.add_argument("--client", default="", metavar="NAME", help="only this client, by the name in the list")
+    drops.add_argument("--since", default="", metavar="1h", help="only the last 30m, 12h, 7d")
+    drops.add_argument("--limit", type=int, default=200, metavar="LINES", help="lines at most")
 
 
 def _config(verbs: Any) -> None:

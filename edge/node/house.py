@@ -36,6 +36,7 @@ from edge.services.auth.service import AuthService
 from edge.services.ca import CaService
 from edge.services.message.service import MessageService
 from edge.services.meta import MetaService
+from edge.services.queue import QueueService
 from edge.services.task.service import TaskService
 from edge.session.channels import Channels
 from edge.session.conversation import Sessions
@@ -48,6 +49,7 @@ from edge.store import identity as names
 from edge.store.boot import Boots
 from edge.store.database import Database
 from edge.store.keyring import Identity, TlsFiles, load_identity
+from edge.store.losses import Losses
 from edge.store.marks import Marks, kernel_boot_id
 from edge.system.clock import SystemClock
 from edge.transports.ctl import ControlSocket
@@ -88,6 +90,7 @@ class House:
         self.node = self._database("node", 0)
         self.hot = self._database("hot", config.store.wear_window_s)
         self.boots = Boots(self.node, self.clock, self.marks)
+        self.losses = Losses(self.hot, self.clock)
         self.channels = Channels(self.clock, self.limits)
         self.channels.attach(self.hub)
         self.limiter = Limiter(self.clock, self.limits)
@@ -220,6 +223,9 @@ class House:
                 mqtt_url=lambda: self._listening.get("mqtt", ""),
             ),
             OperatorService(self.bus, self.clock, self.limits, taps),
+            QueueService(
+                {"node": self.node, "hot": self.hot}, self.clock, lambda: self.losses.pending, self._counted
+            ),
             AdminService(asked.facts, self.methods, asked.reload, self.limits),
         )
         self.dispatcher = Dispatcher(self.table, {"node": self.node, "hot": self.hot})
@@ -317,6 +323,15 @@ class House:
 
     # Being asked.
 
+    def _counted(self) -> dict[str, Mapping[str, int]]:
+        """What was refused or dropped since the start, by who counts it."""
+        return {
+            "limits": self.limits.hits,
+            "mqtt": {name: count for name, count in self.bus.stats().items() if "." in name},
+            "logins": self.gatekeeper.refused,
+            "devices": self.registry.counters,
+        }
+
     def pings(self) -> dict[str, Callable[[], Awaitable[None]]]:
         """What must answer before the watchdog is fed."""
         return {"node.db": self.node.ping, "hot.db": self.hot.ping, "bus": self.bus.ping}
@@ -383,6 +398,7 @@ class House:
         """The last commit and a clean file each."""
         for close in reversed(self._closers):
             close()
+        self.losses.stop()
         await self.hot.close()
         await self.node.close()
 

@@ -43,6 +43,10 @@ _SUMS = """SELECT log, reason, sum(count) FROM (SELECT log, reason, count FROM g
 _RECENT = """SELECT log, key, first, last, count, reason, who, boot, mono_us FROM gap
     UNION ALL SELECT log, key, 0, 0, count, reason, who, boot, minute * 60000000 FROM gap_minute
     ORDER BY 8 DESC, 9 DESC LIMIT ?"""
+_MATCHING = """SELECT log, key, first, last, count, reason, who, boot, mono_us FROM gap
+    WHERE (?1 = '' OR reason = ?1) AND (?2 = '' OR who = ?2)
+    UNION ALL SELECT log, key, 0, 0, count, reason, who, boot, minute * 60000000 FROM gap_minute
+    WHERE (?1 = '' OR reason = ?1) AND (?2 = '' OR who = ?2) ORDER BY 8 DESC, 9 DESC"""
 _OF_KEY = """SELECT log, key, first, last, count, reason, who, boot, mono_us FROM gap
     WHERE log = ? AND key = ? AND last > ? ORDER BY first LIMIT ?"""
 _OLD_RANGES = "DELETE FROM gap WHERE id <= (SELECT max(id) FROM gap) - ? RETURNING log, reason, count"
@@ -85,6 +89,11 @@ def drops(unit: Unit) -> list[Drop]:
 def recent(unit: Unit, rows: int = 100) -> list[Gap]:
     """The newest entries, newest first; counted minutes have `first` = `last` = 0."""
     return [_gap(row) for row in unit.run(_RECENT, (rows,))]
+
+
+def matching(unit: Unit, reason: str = "", who: str = "") -> list[Gap]:
+    """Every entry that is not yet folded into a total, newest first, of one reason and one client ("" is any)."""
+    return [_gap(row) for row in unit.run(_MATCHING, (reason, who))]
 
 
 def gaps(unit: Unit, log: str, key: str, after: int = 0, rows: int = 1000) -> list[Gap]:
