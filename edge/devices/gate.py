@@ -41,7 +41,7 @@ RETRIES = 60
 
 _FINAL = frozenset({"completed", "failed", "rejected", "canceled"})
 _SWITCH = {"on": True, "off": False}
-_EMPTY = JsonLimits(65_536, 16)
+_GIVEN = JsonLimits(65_536, 32)
 
 
 class _Open:
@@ -273,7 +273,7 @@ class Gate:
             "context_id": order.context_id,
             "skill": order.skill,
             "cap": cap.name,
-            "params": loads(order.params or b"{}", _EMPTY),
+            "params": _params(order),
             "parts": loads(order.parts or b"[]"),
             "metadata": loads(order.metadata or b"{}"),
             "deadline_ms": order.deadline_us // 1000,
@@ -374,6 +374,14 @@ class Gate:
 
         if self._sink is not None:
             self._sink.report(report, taken)
+
+
+def _params(order: Order) -> dict[str, Any]:
+    """What the caller gave, with the verb and the value as they were understood."""
+    given: dict[str, Any] = loads(order.params or b"{}", _GIVEN)
+    if order.verb not in ("", "set"):
+        return {**given, "verb": order.verb}
+    return {**given, "value": loads(order.value)} if order.value else given
 
 
 def _reads(order: Order, what: Capability) -> bool:

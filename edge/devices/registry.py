@@ -32,9 +32,6 @@ KNOWN_ROOTS = frozenset(
 )
 """First topic levels that belong to conventions: no device may have one as its slug."""
 
-SURE_WITHIN_US = 3_600 * SECOND
-"""A time that is less certain than this is not told as a time."""
-
 RESTATE_ROWS = 50_000
 """After so many rows, whatever has been silent meanwhile is restated: the start walks back twice that at most."""
 

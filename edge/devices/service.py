@@ -22,7 +22,7 @@ from edge.contract.time import Clock
 from edge.contract.wire import loads
 from edge.devices import limits as bounds
 from edge.devices.grants import GrantBook
-from edge.devices.model import Cap, Device
+from edge.devices.model import Cap, Device, when
 from edge.devices.records import (
     AddDevice,
     Added,

@@ -77,8 +77,8 @@ async def test_reading_an_offline_device_gives_the_last_value_and_says_so(tmp_pa
 async def test_a_time_that_nobody_knows_is_null(tmp_path: Path) -> None:
     async with house(tmp_path) as h:
         who = await entity(h, "sensor")
-        h.clock.uncertainty_us = 10**15
         await h.say(who, "dev/state", "warm")
+        h.clock.uncertainty_us, h.clock.boot = 10**15, h.clock.boot + 1
         await h.order("T1", "dev.sensor")
         assert h.tasks.data("T1")["at"] is None
 
@@ -464,11 +464,21 @@ async def test_a_writable_value_of_a_native_device_arrives_as_a_task(tmp_path: P
         who = await native(h, capabilities=[capability])
         with pytest.raises(InvalidParams, match="0…9"):
             await h.order("T1", "dev.level", "set", 10)
-        await h.order("T1", "dev.level", "set", 5, params=b'{"value": 5}')
-        assert json.loads(h.bus.sent_to("aun/v1/dev/task")[0].payload)["params"] == {"value": 5}
+        await h.order("T1", "dev.level", "set", 5, params=b'{"value": "5", "slowly": true}')
+        params = [json.loads(sent.payload)["params"] for sent in h.bus.sent_to("aun/v1/dev/task")]
+        assert params == [{"value": 5, "slowly": True}], "the value as it was understood"
         await h.say(who, "aun/v1/dev/state/level", "5")
         assert h.tasks.of("T1") == [], "a native device says itself when it is done"
         assert (await h.order("T2", "dev.level", "read")).state == "completed"
+
+
+async def test_a_verb_for_a_native_device_is_among_its_params(tmp_path: Path) -> None:
+    async with house(tmp_path) as h:
+        await native(h, capabilities=[{"name": "lamp", "value_type": "boolean", "writable": True}])
+        for task_id, verb in (("T1", "on"), ("T2", "toggle")):
+            await h.order(task_id, "dev.lamp", verb)
+        params = [json.loads(sent.payload)["params"] for sent in h.bus.sent_to("aun/v1/dev/task")]
+        assert params == [{"verb": "on"}, {"verb": "toggle"}]
 
 
 async def test_an_order_of_which_nothing_more_is_heard_is_forgotten_by_the_gate(tmp_path: Path) -> None:

@@ -1,11 +1,14 @@
 from __future__ import annotations
 
 from edge.contract.capability import Capability
-from edge.contract.time import Stamp
+from edge.contract.time import SECOND, Stamp
 from edge.contract.wire import JsonLimits
-from edge.devices.model import Cap, Device, Latest, Pending, Routes, moment, word
+from edge.devices.model import Cap, Device, Latest, Pending, Routes, moment, when, word
 from edge.protocol.discovery.record import Availability, Component, Payload, Presence, Reader
 from edge.store.devices import CapabilityRow, DeviceRow
+from edge.system.clock import SystemClock
+from edge.system.walltime import BUILD_US, UNSURE_US, Reading
+from tests.support.clock import FakeClock
 
 
 def cap(name: str, topic: str = "t", *presences: Presence) -> Cap:
@@ -63,14 +66,19 @@ def test_an_availability_word_is_compared_with_both_payloads() -> None:
         assert word(presence, Payload(payload, JsonLimits())) is said
 
 
-def test_the_moment_of_a_value_is_the_devices_word_or_its_arrival_or_unknown() -> None:
-    def wall(at: Stamp) -> tuple[int, int]:
-        return at.mono_us + 100, 5
+def test_the_moment_of_a_value_is_the_devices_word_or_its_arrival() -> None:
+    clock = FakeClock()
+    now = clock.now()
+    assert moment(Latest(1, now), clock) == clock.wall(now)[0]
+    assert moment(Latest(1, now, 42), clock) == 42
+    assert moment(Latest(1, now, 0), clock) is None
 
-    assert moment(Latest(1, Stamp(1, 7)), wall, 5) == 107
-    assert moment(Latest(1, Stamp(1, 7)), wall, 4) is None
-    assert moment(Latest(1, Stamp(1, 7), 42), wall, 4) == 42
-    assert moment(Latest(1, Stamp(1, 7), 0), wall, 5) is None
+
+def test_an_unsure_clock_dates_what_arrived_since_its_start_and_nothing_before() -> None:
+    clock = SystemClock(2, read=lambda: Reading(BUILD_US + SECOND, UNSURE_US, False))
+    assert not clock.sure
+    assert when(clock.now(), clock) is not None
+    assert when(Stamp(1, 7), clock) is None
 
 
 def test_a_device_is_called_by_its_name_or_its_slug() -> None:

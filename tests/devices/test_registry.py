@@ -300,6 +300,8 @@ async def test_a_time_that_nobody_knows_is_not_told(tmp_path: Path) -> None:
         await h.say(thermo, "thermo/s", "warm")
         assert h.registry.skill("thermo.thermo").at is not None  # type: ignore[union-attr]
         h.clock.uncertainty_us = 10**15
+        assert h.registry.skill("thermo.thermo").at is not None  # type: ignore[union-attr]
+        h.clock.boot += 1
         assert h.registry.skill("thermo.thermo").at is None  # type: ignore[union-attr]
 
 
