@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.peers import SOON, Agent, Profile
+from tests.support.peers import SOON, Agent, Profile, Restored
 from tests.support.process import NodeProcess
 
 pytestmark = [pytest.mark.interop, pytest.mark.needs("peer:aunold")]
@@ -98,6 +98,30 @@ def test_a_client_comes_back_by_itself_when_the_node_restarts(village: Village) 
         client.do("until_ready")
     assert alice.send(bob, "after")["seq"] == 2
     assert bob.texts(2) == ["before", "after"]
+
+
+def test_a_jump_of_numbers_does_not_choke_the_client(village: Village) -> None:
+    """After a restore numbers begin anew far above (D18); this SDK lists every number of a gap in memory."""
+    alice, bob = village.agent("alice", **SOON), village.agent("bobby", **SOON)
+    with Restored(village.node) as node:
+        alice.send(bob, "kept")
+        assert bob.texts(1) == ["kept"]
+        alice.heard("message.ack", 1)
+        node.keep()
+        for client in (alice, bob):
+            client.do("until_ready")
+        alice.send(bob, "lost")
+        assert bob.texts(2)[-1] == "lost"
+        alice.heard("message.ack", 2)
+    for client in (alice, bob):
+        client.do("until_ready")
+    for text in ("one", "two"):
+        assert alice.send(bob, text)["seq"] > 1 << 40
+    assert bob.texts(4)[2:] == ["one", "two"]
+    page = bob.call("message.pull", after_seq=2)
+    while page["has_more"]:
+        page = bob.call("message.pull", after_seq=page["latest_seq"])
+    assert [row["payload"]["text"] for row in page["messages"]] == ["one", "two"]
 
 
 @pytest.mark.needs("peer:fastaun")

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.plugins.needs import peer
-from tests.support.peers import SOON, Agent, Profile, Refused
+from tests.support.peers import SOON, Agent, Profile, Refused, Restored
 from tests.support.process import NodeProcess
 
 pytestmark = [pytest.mark.interop, pytest.mark.needs("peer:fastaun")]
@@ -127,6 +127,28 @@ def test_nothing_acknowledged_is_lost_when_the_node_is_killed(town: Town) -> Non
     town.end(bob)
     back = town.start(bob.profile).connect()
     assert back.texts(21) == [str(number) for number in range(21)]
+
+
+def test_a_restore_in_the_middle_loses_only_what_came_after_the_backup(town: Town) -> None:
+    alice, bob = town.agent("alice", **SOON), town.agent("bobby", **SOON)
+    with Restored(town.node) as node:
+        alice.send(bob, "kept", encrypt=True)
+        assert bob.texts(1) == ["kept"]
+        alice.heard("message.ack", 1)
+        node.keep()
+        for client in (alice, bob):
+            client.do("until_ready")
+        for number in range(3):
+            alice.send(bob, f"lost {number}")
+        assert len(bob.texts(4)) == 4
+        alice.heard("message.ack", 4)
+    for client in (alice, bob):
+        client.do("until_ready")
+    assert alice.send(bob, "plain")["seq"] > 1 << 40
+    alice.send(bob, "sealed", encrypt=True)
+    assert bob.texts(6)[4:] == ["plain", "sealed"]
+    page = bob.call("message.history", sender_aid=alice.aid, before_seq=1 << 50)
+    assert [row["payload"]["text"] for row in page["messages"]] == ["kept", "plain", "sealed"]
 
 
 def test_encrypted_messages_reach_every_device_and_nobody_else(town: Town) -> None:

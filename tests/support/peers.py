@@ -61,6 +61,30 @@ class Profile:
         return other
 
 
+class Restored:
+    """At the end the node's databases are those of the moment of `keep`, as after a restore from a copy."""
+
+    def __init__(self, node: NodeProcess) -> None:
+        self._node, self._store = node, node.state_dir / "store"
+        self._copy = node.state_dir.parent / "copy"
+
+    def __enter__(self) -> Restored:
+        return self
+
+    def keep(self) -> None:
+        """Copy the databases of the stopped node; it runs again."""
+        assert self._node.stop() == 0
+        shutil.copytree(self._store, self._copy)
+        self._node.start()
+
+    def __exit__(self, kind: object, *exc: object) -> None:
+        if kind is None:
+            assert self._node.stop() == 0
+            shutil.rmtree(self._store)
+            shutil.copytree(self._copy, self._store)
+            self._node.start()
+
+
 class Agent:
     """One client process. Use as a context manager: it is ended by its own pid."""
 

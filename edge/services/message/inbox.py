@@ -190,9 +190,10 @@ class InboxService:
             (seq for seq in (unread, *(row.seq for row in queued if row.seq > cursor)) if seq), default=head + 1
         )
         latest = rows[-1].seq if rows else after
-        base = head >> INCARNATION_SHIFT << INCARNATION_SHIFT
-        if after < base and _first_generation(call) and not (rows and rows[0].seq <= base):
-            rows, more, latest = [], more or bool(rows), base
+        read_to = max(cursor, unread - 1)
+        if self._jumps(call, after, head):
+            self._push_missed(call, rows)
+            rows, more, read_to, latest = [], more or bool(rows), head, after
         now, aid = self._memory.now_us, reader.aid
         self._claim(reader, rows)
         page = r.Page(
@@ -201,13 +202,27 @@ class InboxService:
             latest_seq=latest,
             ephemeral_earliest_available_seq=self._memory.ring.earliest(aid, now),
             ephemeral_dropped_count=self._memory.ring.dropped(aid),
-            server_ack_seq=max(cursor, unread - 1),
+            server_ack_seq=read_to,
             retention_floor_seq=floor,
             earliest_available_seq=floor + 1 if floor else None,
             has_more=more,
         )
         self._add_volatile(page, asked, reader, "", limit, v2=v2)
         return page
+
+    def _jumps(self, call: Call[r.Pull], after: int, head: int) -> bool:
+        """Is this the first pull of a 0.2 SDK across a jump of numbers (D18)?
+
+        That SDK lists every number of a gap in memory as soon as a page has rows. An empty page whose
+        `server_ack_seq` lies above the gap makes it forget the gap; what it missed then comes as events.
+        """
+        over = after < head >> INCARNATION_SHIFT << INCARNATION_SHIFT
+        return over and _first_generation(call) and self._memory.first_jump(call.door.channel)
+
+    def _push_missed(self, call: Call[r.Pull], rows: Sequence[Numbered]) -> None:
+        for row in rows:
+            if row.message.sent_ms < call.door.since_ms:
+                self._memory.push(row.message, row.seq, only=call.door.channel)
 
     async def _pull_peer(self, asked: r.Pull, reader: Reader, sender: str, *, v2: bool) -> r.Page:
         """Forward by sender, with the exact proof of what the page covers.
@@ -471,7 +486,7 @@ def _fitting(sizes: Sequence[int], rows: int, octets: int) -> int:
 
 
 def _first_generation(call: Call[Any]) -> bool:
-    """The 0.2 SDK lists every number of a gap in memory: a jump to a new incarnation must come as a bare floor."""
+    """Does the connection announce itself as the 0.2 SDK does?"""
     hello = decode(call.door.hello, dict[str, Any]) if call.door.hello else {}
     capabilities = hello.get("capabilities")
     return isinstance(capabilities, dict) and capabilities.get("e2ee") is True and not aun.hello(hello).peer_pull

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -40,6 +41,7 @@ def kind_of(head: Head) -> str:
     return head.type if isinstance(head.type, str) else ""
 
 
+JUMPS = 1_000
 NOBODY = "-"
 """An `Event.only` that no channel has: the event is for watchers, not for connections."""
 
@@ -52,6 +54,7 @@ class Memory:
         self.volatile = Volatile(limits, secrets.token_hex(8))
         self._clock, self._fanout, self._limits = clock, fanout, limits
         self._queueing: dict[str, set[asyncio.Future[None]]] = {}
+        self._jumped: OrderedDict[str, None] = OrderedDict()
 
     @property
     def now_us(self) -> int:
@@ -66,6 +69,15 @@ class Memory:
     def push(self, message: Delivery, seq: int, *, only: str = "") -> None:
         """Announce a message that no commit announces."""
         self._fanout.publish(received(message, seq, only=only))
+
+    def first_jump(self, channel: str) -> bool:
+        """Has this channel not been led over a jump of numbers yet? Asked once per channel (the last 1000)."""
+        if channel in self._jumped:
+            return False
+        self._jumped[channel] = None
+        if len(self._jumped) > JUMPS:
+            self._jumped.popitem(last=False)
+        return True
 
     @contextmanager
     def queueing(self, aid: str) -> Iterator[None]:

@@ -414,20 +414,25 @@ async def test_m26_a_client_ahead_of_us_is_not_sent_back(tmp_path: Path) -> None
         assert seqs(await peer_pull(bob, after_seq=500)) == [(1 << 40) + 1]
 
 
-async def test_m26_the_first_sdk_gets_a_jump_of_numbers_as_a_floor_not_as_a_gap(tmp_path: Path) -> None:
+async def test_m26_the_first_sdk_is_led_over_a_jump_of_numbers(tmp_path: Path) -> None:
+    """It lists every number of a gap: one page without rows, whose server_ack_seq is the head, comes first."""
     async with post_office(tmp_path) as post:
         await fill(post, 2)
         await post.offline(BOB, "b1").call("message.ack", seq=1)
-    base = 1 << 40
-    async with post_office(tmp_path, incarnation=1) as post:
+    first = (1 << 40) + 1
+    async with post_office(tmp_path, clock=FakeClock(mono_us=9 * SECOND), incarnation=1) as post:
         await fill(post, 1)
-        old = await post.connect(BOB, "b1", announced=FIRST)
+        post.clock.advance(SECOND)
+        old, new = await post.connect(BOB, "b1", announced=FIRST), await post.connect(BOB, "b1", "x", announced=PEER)
+        await fill(post, 1)
         page = await old.call("message.pull", after_seq=1)
-        assert (seqs(page), page["server_ack_seq"]) == ([2, base + 1], 1)
-        await old.call("message.ack", seq=2)
-        page = await old.call("message.pull", after_seq=2)
-        assert (seqs(page), page["server_ack_seq"], page["latest_seq"], page["has_more"]) == ([], base, base, True)
-        assert seqs(await old.call("message.pull", after_seq=base)) == [base + 1]
+        assert (seqs(page), page["server_ack_seq"], page["latest_seq"], page["has_more"]) == ([], first + 1, 1, True)
+        assert [event["seq"] for event in await old.events()] == [first + 1, 2, first]
+        assert seqs(await old.call("message.pull", after_seq=1)) == [2, first, first + 1]
+        assert seqs(await old.call("message.pull", after_seq=first)) == [first + 1]
+        assert seqs(await new.call("message.pull", after_seq=1)) == [2, first, first + 1]
+        again = await post.connect(BOB, "b1", announced=FIRST)
+        assert seqs(await again.call("message.pull", after_seq=first)) == [first + 1]
 
 
 async def test_numbers_that_a_device_cannot_see_do_not_hold_its_cursor(tmp_path: Path) -> None:
