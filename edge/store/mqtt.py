@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from edge.contract.gap import Gap
 from edge.contract.principal import Principal
 from edge.contract.store import Unit
+from edge.contract.time import Stamp
 from edge.contract.wire import decode
 from edge.protocol.mqtt import properties
 from edge.protocol.mqtt.codec import Will
@@ -51,6 +53,9 @@ def _tables(db: sqlite_utils.Database) -> None:
 
 
 MIGRATIONS = [Migration("hot", "mqtt-001", _tables)]
+
+LOG = "mqtt"
+"""The name under which the ledger counts messages; its keys are the traffic classes."""
 
 Row = tuple[Any, ...]
 
@@ -102,8 +107,9 @@ _ROWS_AT_ONCE = 400
 """Rows of one statement: below SQLite's 32 766 parameters with every table."""
 
 
-def commit(changes: Changes, boot: int) -> Callable[[Unit], None]:
-    """A unit of work that writes changes as they are now."""
+def commit(changes: Changes, at: Stamp) -> Callable[[Unit], None]:
+    """A unit of work that writes changes as they are now, losses to the ledger."""
+    boot = at.boot
     put: dict[str, list[Row]] = {
         "mqtt_session": [_session_row(one, boot) for one in changes.sessions.values() if one is not None],
         "mqtt_subscription": [
@@ -131,12 +137,16 @@ def commit(changes: Changes, boot: int) -> Callable[[Unit], None]:
         (out.number, out.packet_id, out.state) for out in changes.outgoing.values() if out is not None and out.written
     ]
 
+    losses = list(changes.losses.items())
+
     def work(unit: Unit) -> None:
         for table, rows in put.items():
             _put(unit, table, rows)
         _move(unit, moved)
         for table, rows in gone.items():
             _drop(unit, table, rows)
+        for (klass, reason, user), count in losses:
+            unit.lose(Gap(LOG, klass, 0, 0, count, reason, user, at))
 
     return work
 

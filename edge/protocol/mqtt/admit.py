@@ -86,6 +86,7 @@ def _open(broker: Broker, connection: Connection, packet: Connect, rights: Right
     asked = _expiry(packet)
     broker.set_expiry(session, asked)
     session.conn, connection.session = connection, session
+    broker.sys.connected(len(broker.connections))
     if old is not None:
         broker.router.generation += 1
     found = _client_bounds(broker, connection, session, packet)

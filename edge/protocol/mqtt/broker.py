@@ -17,18 +17,22 @@ from edge.protocol.mqtt import message as messages
 from edge.protocol.mqtt.ackline import AckLine
 from edge.protocol.mqtt.codec import Connect, Subscribe, Unsubscribe
 from edge.protocol.mqtt.connection import Connection
-from edge.protocol.mqtt.deadlines import Deadlines
+from edge.protocol.mqtt.deadlines import Deadline, Deadlines
 from edge.protocol.mqtt.fields import Fault
 from edge.protocol.mqtt.journal import Journal, Write
 from edge.protocol.mqtt.message import Message
 from edge.protocol.mqtt.reasons import Reason
-from edge.protocol.mqtt.router import Retained, Route, Router
+from edge.protocol.mqtt.router import CLASSES, Retained, Route, Router
 from edge.protocol.mqtt.sender import Sender
 from edge.protocol.mqtt.session import HELD, READY, Bounds, Key, Outgoing, Session, Subscription
+from edge.protocol.mqtt.systopics import SysTopics
 from edge.protocol.mqtt.topics import valid_topic
 from edge.protocol.mqtt.wire import AT_ONCE, JOURNAL, Reply, Wire
 
 logger = logging.getLogger(__name__)
+
+DECLARE_US = 3 * SECOND
+"""How long a loss waits for a commit of something else before it makes one."""
 
 Ack = tuple[int, AckLine, bytes | Reply]
 Ask = Callable[[Connection, Connect, Callable[[Admission | None], None]], None]
@@ -69,6 +73,7 @@ class Broker:
         write: Write,
         schedule: Callable[[], None],
         random_id: Callable[[], str],
+        traffic: Callable[[str], str] = lambda topic: CLASSES[0],
     ) -> None:
         self._now, self.ask, self.limits = now, ask, bounds
         self._schedule, self.random_id = schedule, random_id
@@ -76,7 +81,7 @@ class Broker:
         self._stamp: Stamp | None = None
         self._sinks: list[Sink] = []
         self.journal = Journal(write)
-        self.router = Router(bounds)
+        self.router = Router(bounds, traffic)
         self.retained = Retained(bounds)
         self.deadlines = Deadlines()
         self.sessions: dict[Key, Session] = {}
@@ -85,11 +90,14 @@ class Broker:
         self.acks: list[Ack] = []
         self.dirty: list[Sender] = []
         self.counters: dict[str, int] = {}
+        self.octets_in = self.octets_out = self.messages_in = self.messages_out = 0
         self._journaled: set[int] = set()
         self._unsent: list[tuple[Session, Outgoing]] = []
         self.releasing: dict[tuple[int, int], AckLine] = {}
+        self._declaring: Deadline | None = None
         self.numbers = 0
         self.session_numbers = 0
+        self.sys = SysTopics(self, now().mono_us)
         self._read_limits(bounds)
 
     def _read_limits(self, bounds: Limits) -> None:
@@ -215,7 +223,7 @@ class Broker:
             del self.sessions[session.key]
         if session.durable:
             for out in session.pending():
-                self.lost(reason, out.message, session, None)
+                self.lost(reason, out.message.rank, session.user)
         self.journal.forget(session)
         session.expires_us = None
 
@@ -252,8 +260,16 @@ class Broker:
         self.accept(Message(publish, route.head), route, None, None)
         self.need_turn()
 
+    def announce(self, publish: Publish) -> None:
+        """Publish a figure of our own: retained in memory, for subscribers only."""
+        route = self.router.route(publish.topic)
+        message = Message(publish, route.head)
+        self.retained.put(message)
+        self.spread(message, route)
+
     def accept(self, message: Message, route: Route, connection: Connection | None, ack: bytes | None) -> None:
         """A message is in: batch it, retain it, hand it out; its ack waits for whoever keeps it."""
+        message.rank = route.rank
         position = len(self.batch)
         self.batch.append(message.publish)
         noted = self.journal.count
@@ -273,10 +289,10 @@ class Broker:
             if self.retained.take(topic) is not None:
                 self.journal.retain(topic, None)
             return
-        limit = self.retained.refuses(message)
+        limit = self.retained.refuses(topic, message.octets)
         if limit is not None:
             self.limits.hit(limit)
-            self.lost("retained_full", message, message.source, limit)
+            self.lost("retained_full", message.rank, message.source.user if message.source else "")
             return
         self.retained.put(message)
         self.journal.retain(topic, message)
@@ -338,14 +354,14 @@ class Broker:
         while (over := session.overflow(self.bounds)) is not None:
             gone, limit = over
             self.limits.hit(limit)
-            self.lost("queue_full", gone.message, session, limit)
+            self.lost("queue_full", gone.message.rank, session.user)
             self.settled(session, gone)
 
     def launched(self, session: Session, out: Outgoing) -> None:
         """Send a message just put in flight; with QoS 2 of a durable session only once its packet id is on disk."""
         if out.message.expired(self.now_us):
             session.inflight.pop(out.packet_id, None)
-            self.lost("expired", out.message, session, None)
+            self.lost("expired", out.message.rank, session.user)
             self.settled(session, out)
             return
         if session.durable:
@@ -361,7 +377,7 @@ class Broker:
     def not_for(self, session: Session, out: Outgoing) -> None:
         """A message that waited for a session which may no longer read it."""
         session.inflight.pop(out.packet_id, None)
-        self.lost("not_authorized", out.message, session, None)
+        self.lost("not_authorized", out.message.rank, session.user)
         self.settled(session, out)
 
     def settled(self, session: Session, out: Outgoing) -> None:
@@ -398,22 +414,29 @@ class Broker:
         self.releasing[key] = connection
         connection.ack(position, _Release(self, session, packet_id, pubcomp))
 
-    def lost_live(self, topic: str, session: Session, limit: Limit) -> None:
+    def lost_live(self, route: Route, session: Session, limit: Limit) -> None:
         """A message with QoS 0 that a connected client had no room for."""
         self.limits.hit(limit)
-        self.count("dropped.no_room")
+        self.lost("no_room", route.rank, session.user)
 
-    def lost(self, reason: str, message: Message, session: Session | None, limit: Limit | None) -> None:
-        """A message given up after it was taken."""
+    def lost(self, reason: str, rank: int, user: str) -> None:
+        """A message given up after it was taken: counted here and, with the next commit, in the ledger."""
         self.count(f"dropped.{reason}")
+        self.journal.lost(CLASSES[rank], reason, user)
+        if self._declaring is None:
+            self._declaring = self.deadlines.at(self.now_us + DECLARE_US, self._declare)
 
-    def too_large_for(self, session: Session | None, message: Message) -> None:
-        """A message above the packet size that this client takes."""
-        self.lost("too_large_for_client", message, session, None)
+    def _declare(self) -> None:
+        """Losses reach the ledger within seconds, also when nothing else is to be written."""
+        self._declaring = None
+        self.journal.declare(self.now_us)
+        if self.journal.owes:
+            self._declaring = self.deadlines.at(self.now_us + DECLARE_US, self._declare)
 
     def refused(self, publish: Publish, connection: Connection, reason: Reason) -> None:
         """A publish that was not taken."""
         self.count(f"refused.{reason.name.lower()}")
+        self.lost(f"refused_{reason.name.lower()}", self.router.rank(publish.topic), connection.user)
 
     def check_topic(self, topic: str, name: bytes) -> None:
         """Raises `Fault` for a topic or filter that is too long or too deep."""
@@ -427,6 +450,8 @@ class Broker:
 
     def subscribe(self, connection: Connection, packet: Subscribe) -> None:
         """SUBSCRIBE."""
+        if any("$SYS" in wish.filter for wish in packet.wishes):
+            self.sys.refresh()
         subscribing.subscribe(self, connection, packet)
 
     def unsubscribe(self, connection: Connection, packet: Unsubscribe) -> None:
@@ -459,6 +484,7 @@ class Broker:
 
     def _settle_turn(self) -> None:
         batch, self.batch = self.batch, []
+        self.messages_in += len(batch)
         acks, self.acks = self.acks, []
         journaled, self._journaled = self._journaled, set()
         hold = Hold()
@@ -519,6 +545,10 @@ class Broker:
             connection.ack(JOURNAL, pubcomp)
         self.need_turn()
 
+    def declare(self) -> None:
+        """Losses go to the ledger now. Before the store closes."""
+        self.journal.declare(self.now_us)
+
     @property
     def quiet(self) -> bool:
         """Nothing gathers, nothing waits for the store."""
@@ -542,6 +572,10 @@ class Broker:
             "retained_octets": self.retained.octets,
             "queued": sum(len(one.queue) for one in self.sessions.values() if one.queue),
             "inflight": sum(len(one.inflight) for one in self.sessions.values()),
+            "messages_in": self.messages_in,
+            "messages_out": self.messages_out,
+            "octets_in": self.octets_in,
+            "octets_out": self.octets_out,
             **self.counters,
         }
 

@@ -69,6 +69,7 @@ class Connection(AckLine):
         """Take a chunk from the wire."""
         if self.state is State.CLOSED:
             return
+        self.broker.octets_in += len(data)
         tail = self._tail
         if tail:
             tail += data
@@ -143,17 +144,18 @@ class Connection(AckLine):
                 continue
             if conn.quick == version:
                 if conn.room < size and not conn.make_room(size):
-                    broker.lost_live(route.topic, found.session, limits.WRITE_OCTETS)
+                    broker.lost_live(route, found.session, limits.WRITE_OCTETS)
                     continue
                 conn.room -= size
+                broker.messages_out += 1
                 out = conn.out
                 if not out:
                     dirty.append(conn)
                 out.append(frame)
             else:
-                conn.send0(Message(publish, route.head, source=self.session), False, ())
+                conn.send0(Message(publish, route.head, source=self.session, rank=route.rank), False, ())
         if route.special or route.groups:
-            broker.spread_special(Message(publish, route.head, source=self.session), route)
+            broker.spread_special(Message(publish, route.head, source=self.session, rank=route.rank), route)
         return True
 
     def _publish1(self, data: bytes, start: int, stop: int) -> bool:
@@ -282,7 +284,10 @@ class Connection(AckLine):
                 kind = Packet.PUBACK if packet.qos == 1 else Packet.PUBREC
                 reason = refusal if self.version == V5 else 0
                 self.unacked += packet.qos == 1
-                self.ack(AT_ONCE, codec.encode(codec.Ack(kind, packet.packet_id, reason), self.version))
+                self.ack(
+                    AT_ONCE if reason else JOURNAL,
+                    codec.encode(codec.Ack(kind, packet.packet_id, reason), self.version),
+                )
             return
         assert route is not None  # noqa: S101 - no refusal
         message = messages.make(publish, packet.properties, self.session, route.head)
@@ -306,6 +311,11 @@ class Connection(AckLine):
             if len(self._routes) >= MOST_ROUTES:
                 self._routes.clear()
             route = self._routes[name] = broker.router.route(topic)
+        if packet.retain and packet.qos and packet.payload and self.version == V5:
+            limit = broker.retained.refuses(topic, len(route.head) + len(packet.payload))
+            if limit is not None:
+                broker.limits.hit(limit)
+                return None, Reason.QUOTA_EXCEEDED
         if packet.properties.get(Prop.PAYLOAD_FORMAT) and not _is_text(packet.payload):
             return None, Reason.PAYLOAD_FORMAT_INVALID
         return route, None

@@ -19,7 +19,7 @@ RETRY_US = SECOND
 class Changes:
     """Rows by key, None where the row goes. They show the state at hand-over, so whoever writes them copies at once."""
 
-    __slots__ = ("incoming", "outgoing", "retained", "sessions", "subscriptions")
+    __slots__ = ("incoming", "losses", "outgoing", "retained", "sessions", "subscriptions")
 
     def __init__(self) -> None:
         self.retained: dict[str, Message | None] = {}
@@ -28,6 +28,7 @@ class Changes:
         self.outgoing: dict[tuple[int, int], Outgoing | None] = {}
         self.incoming: dict[tuple[int, int], Message | bool] = {}
         """By session and packet id: the message; True for one already routed; False for a row that goes."""
+        self.losses: Losses = {}
 
     def __bool__(self) -> bool:
         return bool(self.outgoing or self.retained or self.incoming or self.sessions or self.subscriptions)
@@ -39,7 +40,18 @@ class Changes:
         self.subscriptions.update(later.subscriptions)
         self.outgoing.update(later.outgoing)
         self.incoming.update(later.incoming)
+        add_losses(self.losses, later.losses)
         return self
+
+
+Losses = dict[tuple[str, str, str], int]
+"""How many messages were given up, by traffic class, reason and user: what the ledger is told."""
+
+
+def add_losses(total: Losses, more: Losses) -> None:
+    """Add counts."""
+    for key, count in more.items():
+        total[key] = total.get(key, 0) + count
 
 
 Write = Callable[[Changes, Done], None]
@@ -106,6 +118,21 @@ class Journal:
         self.count += 1
         self._next.incoming[session.number, packet_id] = message
 
+    def lost(self, klass: str, reason: str, user: str) -> None:
+        """Declare a message lost; in the next commit, which nothing waits for."""
+        key = klass, reason, user
+        self._next.losses[key] = self._next.losses.get(key, 0) + 1
+
+    @property
+    def owes(self) -> bool:
+        """Whether losses wait for a commit that nothing else asks for."""
+        return bool(self._next.losses) and not self._next and not self._busy
+
+    def declare(self, now_us: int) -> None:
+        """Commit the losses now, whether or not there is anything else."""
+        if self.owes:
+            self._hand_over(now_us)
+
     def after(self, done: Done) -> None:
         """Call `done` when everything noted so far is on disk, or with the error."""
         self._waiting.append(done)
@@ -114,7 +141,7 @@ class Journal:
         """Hand over what was noted, unless a commit is still running. At the end of each turn."""
         if self._busy:
             return
-        if not self._next:
+        if not self._next and not (self._waiting and self._next.losses):
             self._tell(self._take_waiting(), None)
         elif self._failed is not None and now_us < self._retry_us:
             self._tell(self._take_waiting(), self._failed)

@@ -40,10 +40,11 @@ class Message:
         extra: bytes = b"",
         expires_us: int | None = None,
         source: Session | None = None,
+        rank: int = 0,
     ) -> None:
         self.publish, self.head, self.extra = publish, head, extra
         self.expires_us, self.source = expires_us, source
-        self.rank = 0
+        self.rank = rank
         """0 telemetry, 1 state, 2 alarm: what goes first when room runs out."""
         self.routed = False
         """Of a QoS 2 message awaiting PUBREL: subscribers have it already, only the sinks may not."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from edge.contract.limit import Limit, Limits
 from edge.protocol.mqtt import limits
@@ -12,6 +12,14 @@ from edge.protocol.mqtt.topics import FilterTree, TopicTree
 
 _Place = tuple[int, str]
 
+CLASSES = ("telemetry", "state", "alarm")
+"""Traffic classes, least important first: what goes first when room runs out."""
+
+
+def rank_of(klass: str) -> int:
+    """The place of a class; an unknown one is telemetry."""
+    return CLASSES.index(klass) if klass in CLASSES else 0
+
 
 class Route:
     """A topic with its receivers as of `generation`.
@@ -20,7 +28,7 @@ class Route:
     Retain As Published; `groups` are shared subscriptions, one member of each gets the message.
     """
 
-    __slots__ = ("generation", "groups", "head", "plain", "special", "topic", "turn")
+    __slots__ = ("generation", "groups", "head", "plain", "rank", "special", "topic", "turn")
 
     def __init__(self, topic: str, head: bytes) -> None:
         self.topic, self.head = topic, head
@@ -29,13 +37,15 @@ class Route:
         self.special: list[Subscription] = []
         self.groups: list[list[Subscription]] = []
         self.turn = 0
+        self.rank = 0
+        """The traffic class: an index of `CLASSES`."""
 
 
 class Router:
     """Subscriptions of all sessions. Every change makes a new `generation`; routes of older ones look again."""
 
-    def __init__(self, bounds: Limits) -> None:
-        self._limits = bounds
+    def __init__(self, bounds: Limits, traffic: Callable[[str], str]) -> None:
+        self._traffic = traffic
         self._tree: FilterTree[_Place, Subscription] = FilterTree()
         self._routes: dict[str, Route] = {}
         self._most_routes = bounds[limits.ROUTES]
@@ -45,6 +55,10 @@ class Router:
     def subscriptions(self) -> int:
         """How many there are."""
         return self._tree.size
+
+    def heard(self, level: str) -> bool:
+        """Whether somebody subscribes below a first level."""
+        return self._tree.has(level)
 
     def put(self, subscription: Subscription) -> None:
         """Add or replace the subscription of this session, filter and group."""
@@ -67,9 +81,14 @@ class Router:
             self.refresh(route)
         return route
 
+    def rank(self, topic: str) -> int:
+        """The traffic class of a topic."""
+        return rank_of(self._traffic(topic))
+
     def refresh(self, route: Route) -> None:
         """Find the receivers anew: who subscribed and may (still) read the topic."""
         route.generation = self.generation
+        route.rank = self.rank(route.topic)
         mine: dict[int, list[Subscription]] = {}
         shared: dict[tuple[str, str], list[Subscription]] = {}
         for found in self._tree.find(route.topic):
@@ -120,12 +139,12 @@ class Retained:
     def __len__(self) -> int:
         return len(self._tree)
 
-    def refuses(self, message: Message) -> Limit | None:
-        """The limit that this message would break."""
-        old = self._tree.get(message.publish.topic)
+    def refuses(self, topic: str, octets: int) -> Limit | None:
+        """The limit that a message of this topic and weight would break."""
+        old = self._tree.get(topic)
         if old is None and len(self._tree) >= self._most:
             return limits.RETAINED_TOPICS
-        if self.octets + message.octets - (old.octets if old else 0) > self._most_octets:
+        if self.octets + octets - (old.octets if old else 0) > self._most_octets:
             return limits.RETAINED_OCTETS
         return None
 

@@ -70,8 +70,10 @@ class Sender:
         if frame is None:
             return
         if self.room < len(frame) and not self.make_room(len(frame)):
-            self.broker.lost_live(message.publish.topic, session, limits.WRITE_OCTETS)
+            self.broker.limits.hit(limits.WRITE_OCTETS)
+            self.broker.lost("no_room", message.rank, session.user)
             return
+        self.broker.messages_out += 1
         self._put(frame)
 
     def _packet_of(
@@ -86,7 +88,7 @@ class Sender:
         if self.packet_maximum and len(frame) > self.packet_maximum:
             if alias and head is None and self._aliases is not None:
                 del self._aliases[message.publish.topic]
-            self.broker.too_large_for(self.session, message)
+            self.broker.lost("too_large_for_client", message.rank, self.session.user if self.session else "")
             return None
         return frame
 
@@ -108,6 +110,7 @@ class Sender:
         if out.state == RELEASED:
             self._put(b"\x62\x02" + out.packet_id.to_bytes(2, "big"))
             return
+        self.broker.messages_out += 1
         dup = out.state == SENT
         out.state = SENT
         if out.qos == 1 and not dup and self.quick == V311 and not out.retain:
@@ -213,6 +216,7 @@ class Sender:
         if out:
             data = out[0] if len(out) == 1 else b"".join(out)
             out.clear()
+            self.broker.octets_out += len(data)
             self.wire.write(data)
             self.room = self.broker.write_octets - self.wire.buffered()
 

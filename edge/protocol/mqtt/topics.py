@@ -130,6 +130,10 @@ class FilterTree(Generic[K, T]):
             if not parent.children:
                 parent.children = None
 
+    def has(self, level: str) -> bool:
+        """Whether a filter begins with this level."""
+        return level in (self._root.children or {})
+
     def find(self, topic: str) -> list[T]:
         """The values of every filter that matches a topic name."""
         names = topic.split("/")

@@ -31,7 +31,16 @@ GOODBYE_US = SECOND // 2
 class BuiltinEngine:
     """Implements `edge.contract.bus.Bus`. Use in the loop; `load` before `listen`."""
 
-    def __init__(self, *, clock: Clock, gatekeeper: Gatekeeper, hot: Store, limits: Limits) -> None:
+    def __init__(
+        self,
+        *,
+        clock: Clock,
+        gatekeeper: Gatekeeper,
+        hot: Store,
+        limits: Limits,
+        traffic: Callable[[str], str] = lambda topic: "telemetry",
+    ) -> None:
+        """`traffic` says the class of a topic: `alarm`, `state` or `telemetry`; what goes first when room runs out."""
         self._clock, self._gatekeeper, self._hot, self._limits = clock, gatekeeper, hot, limits
         self._loop = asyncio.get_running_loop()
         self._broker = Broker(
@@ -41,6 +50,7 @@ class BuiltinEngine:
             write=self._write,
             schedule=self._schedule,
             random_id=lambda: secrets.token_hex(8),
+            traffic=traffic,
         )
         self._budget = limits[bounds.READ_OCTETS]
         self._streams: set[Stream] = set()
@@ -108,6 +118,7 @@ class BuiltinEngine:
         await self._until(lambda: self._broker.quiet, end)
         for connection in list(self._broker.connections):
             connection.close(Reason.SERVER_SHUTTING_DOWN)
+        self._broker.declare()
         end = self._clock.now().mono_us + GOODBYE_US
         await self._until(lambda: not self._streams and self._broker.quiet, end)
         for stream in list(self._streams):
@@ -143,7 +154,7 @@ class BuiltinEngine:
             done(result if isinstance(result, BaseException) else None)
             self._broker.need_turn()
 
-        self._hot.write(tables.commit(changes, self._clock.now().boot), finished)
+        self._hot.write(tables.commit(changes, self._clock.now()), finished)
 
     def _here(self, stamp: Stamp) -> int:
         """A moment, maybe of another boot, on this boot's monotonic clock (may be negative)."""

@@ -16,7 +16,7 @@ from edge.protocol.mqtt.connection import Connection
 from edge.protocol.mqtt.journal import Changes
 from edge.protocol.mqtt.reasons import Packet
 
-EVERYTHING = Admission(Principal(Kind.DEVICE, "d-lamp.test", via="mqtt"), "lamp", ("#",), ("#", "$SYS/#"))
+EVERYTHING = Admission(Principal(Kind.DEVICE, "d-lamp.test", via="mqtt"), "lamp", ("#",), ("#", "$SYS/#", "$x/#"))
 
 
 class Box:
@@ -32,6 +32,8 @@ class Box:
         self.kept: list[Done] = []
         self.disk: list[tuple[Changes, Done]] = []
         self.instant = instant
+        self.written: list[Changes] = []
+        self.traffic: Callable[[str], str] = lambda topic: "telemetry"
         self._turns = 0
         self._ids = 0
         self.broker = Broker(
@@ -41,6 +43,7 @@ class Box:
             write=self._write,
             schedule=self._schedule,
             random_id=self._random_id,
+            traffic=lambda topic: self.traffic(topic),
         )
         self.broker.attach(self._sink)
 
@@ -76,7 +79,9 @@ class Box:
 
     def commit(self, error: BaseException | None = None) -> None:
         """Finish the commit that has waited longest."""
-        _, done = self.disk.pop(0)
+        changes, done = self.disk.pop(0)
+        if error is None:
+            self.written.append(changes)
         done(error)
         self.broker.need_turn()
 

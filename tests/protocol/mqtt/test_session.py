@@ -237,6 +237,21 @@ def test_of_too_many_waiting_bytes_the_oldest_go() -> None:
     assert [payload[:1] for _, payload, _ in durable(box).publishes()] == [b"1", b"2", b"3"]
 
 
+def test_when_room_runs_out_telemetry_goes_first_and_alarms_last() -> None:
+    box = Box(queue_messages=3)
+    box.traffic = lambda topic: topic.split("/")[0]
+    durable(box).subscribe("#", qos=1)
+    box.broker.sessions["lamp", "c"].conn.close(None)  # type: ignore[union-attr]
+    for topic in ("alarm/1", "telemetry/1", "state/1", "state/2", "telemetry/2", "alarm/2", "alarm/3"):
+        box.host(topic, b"x", 1)
+    assert [topic for topic, _, _ in durable(box).publishes()] == ["alarm/1", "alarm/2", "alarm/3"]
+    losses: dict[tuple[str, str, str], int] = {}
+    for changes in box.written:
+        for key, count in changes.losses.items():
+            losses[key] = losses.get(key, 0) + count
+    assert losses == {("telemetry", "queue_full", "lamp"): 2, ("state", "queue_full", "lamp"): 2}
+
+
 def test_messages_expire_while_they_wait() -> None:
     """MQTT-3.3.2-5, MQTT-3.3.2-6: what is left of the interval is passed on."""
     box = Box()

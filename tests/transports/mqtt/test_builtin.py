@@ -9,12 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from edge.contract.bus import Publish
-from edge.contract.principal import NODE
+from edge.contract.bus import Admission, Publish
+from edge.contract.principal import NODE, Kind, Principal
 from edge.protocol.mqtt import codec
 from edge.protocol.mqtt.codec import V5, V311, Ack, Disconnect, PublishPacket, Will
 from edge.protocol.mqtt.properties import Prop
 from edge.protocol.mqtt.reasons import Packet, Reason
+from edge.store import ledger
 from tests.transports.mqtt.conftest import Rig, rig, run
 from tests.transports.mqtt.raw import dial, dial_raw
 
@@ -318,3 +319,54 @@ async def test_the_will_of_a_durable_session_survives_a_restart(tmp_path: Path) 
         peer.writer.transport.abort()
         await made.until(lambda: made.heard)
         assert made.heard[0].payload == b"\x00\xff"
+
+
+async def test_losses_are_in_the_ledger_when_the_ack_is_out(tmp_path: Path) -> None:
+    async with rig(tmp_path, queue_messages=2) as made:
+        who = Principal(Kind.DEVICE, "d-lamp.test", via="mqtt")
+        made.gate.admissions["lamp"] = Admission(who, "lamp", ("a",), ("#",))
+        sleeper = await dial(made.port, "s", clean=False)
+        await sleeper.subscribe("a", 1)
+        sleeper.send(Disconnect())
+        assert await sleeper.next() is None
+        peer = await dial(made.port)
+        for at in range(1, 6):
+            peer.send(PublishPacket("a", b"x", 1, packet_id=at))
+            await peer.take(Ack)
+        peer.send(PublishPacket("forbidden", b"x", 1, packet_id=9))
+        await peer.take(Ack)
+        lost = {(drop.log, drop.reason): drop.count for drop in await made.hot.read(ledger.drops)}
+        assert lost == {("mqtt", "queue_full"): 3, ("mqtt", "refused_not_authorized"): 1}
+        rows = await made.hot.read(ledger.recent)
+        assert {(row.key, row.who) for row in rows} == {("telemetry", "lamp")}
+        for each in (sleeper, peer):
+            await each.close()
+
+
+@pytest.mark.limit("mqtt.linger_s")
+async def test_a_client_that_does_not_hang_up_is_cut(tmp_path: Path) -> None:
+    async with rig(tmp_path, linger_s=1) as made:
+        peer = await dial(made.port)
+        peer.writer.write(b"\x36\x00")
+        await made.until(lambda: not made.engine.stats()["connections"])
+        assert made.engine.stats()["sockets"] == 1
+        assert not made.limits.hits
+        await made.until(lambda: not made.engine.stats()["sockets"])
+        assert made.limits.hits["mqtt.linger_s"] == 1
+        await peer.close()
+
+
+async def test_a_flood_after_the_goodbye_is_cut(engine: Rig) -> None:
+    peer = await dial(engine.port)
+    peer.writer.write(b"\x36\x00" + b"x" * 4_000_000)
+    await engine.until(lambda: not engine.engine.stats()["sockets"])
+    assert not engine.limits.hits
+    await peer.close()
+
+
+async def test_version_5_reads_the_reason_although_it_had_more_to_say(engine: Rig) -> None:
+    peer = await dial(engine.port, version=V5)
+    peer.writer.write(b"\x36\x00" + b"x" * 200_000)
+    assert (await peer.take(Disconnect)).reason == Reason.MALFORMED_PACKET
+    assert await peer.next() is None
+    await peer.close()

@@ -1,0 +1,76 @@
+"""`$SYS` topics as the field knows them (Mosquitto's names). Nothing is published unless somebody subscribes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from edge import __version__
+from edge.contract.bus import Publish
+from edge.contract.principal import NODE
+from edge.contract.time import SECOND
+
+if TYPE_CHECKING:
+    from edge.protocol.mqtt.broker import Broker
+
+EVERY_US = 10 * SECOND
+"""How often figures are published while somebody listens."""
+
+ROOT = "$SYS/broker/"
+
+
+class SysTopics:
+    """Figures of one broker; only those that changed are published."""
+
+    def __init__(self, broker: Broker, started_us: int) -> None:
+        self._broker, self._started_us = broker, started_us
+        self._most = 0
+        self._told: dict[str, str] = {}
+        self._armed = False
+
+    def refresh(self) -> None:
+        """Publish what has changed; again after `EVERY_US` as long as somebody listens."""
+        broker = self._broker
+        for name, value in self._figures().items():
+            if self._told.get(name) != value:
+                self._told[name] = value
+                broker.announce(Publish(ROOT + name, value.encode(), 0, True, NODE, broker.stamp))
+        if not self._armed:
+            self._armed = True
+            broker.deadlines.at(broker.now_us + EVERY_US, self._due)
+
+    def _due(self) -> None:
+        self._armed = False
+        if self._broker.router.heard("$SYS"):
+            self.refresh()
+
+    def connected(self, count: int) -> None:
+        """How many clients are connected now."""
+        self._most = max(self._most, count)
+
+    def _figures(self) -> dict[str, str]:
+        stats = self._broker.stats()
+        counters = self._broker.counters
+        absent = sum(session.conn is None for session in self._broker.sessions.values())
+        dropped = sum(count for name, count in counters.items() if name.startswith("dropped."))
+        up = (self._broker.now_us - self._started_us) // SECOND
+        figures = {
+            "clients/connected": stats["sessions"] - absent,
+            "clients/disconnected": absent,
+            "clients/expired": counters.get("dropped.session_expired", 0),
+            "clients/maximum": self._most,
+            "clients/total": stats["sessions"],
+            "bytes/received": stats["octets_in"],
+            "bytes/sent": stats["octets_out"],
+            "messages/inflight": stats["inflight"],
+            "messages/stored": stats["queued"] + stats["retained"],
+            "publish/messages/dropped": dropped,
+            "publish/messages/received": stats["messages_in"],
+            "publish/messages/sent": stats["messages_out"],
+            "retained messages/count": stats["retained"],
+            "subscriptions/count": stats["subscriptions"],
+        }
+        return {
+            "version": f"aun-edge {__version__}",
+            "uptime": f"{up} seconds",
+            **{name: str(value) for name, value in figures.items()},
+        }

@@ -1,0 +1,115 @@
+"""What is gathered for the next commit, and what becomes of it when a commit fails."""
+
+from __future__ import annotations
+
+from edge.contract.bus import Done, Publish
+from edge.contract.principal import GUEST
+from edge.contract.time import SECOND, Stamp
+from edge.protocol.mqtt.journal import Changes, Journal
+from edge.protocol.mqtt.message import Message, head_of
+
+
+class Disk:
+    """A store that finishes when told to."""
+
+    def __init__(self) -> None:
+        self.commits: list[tuple[Changes, Done]] = []
+        self.journal = Journal(lambda changes, done: self.commits.append((changes, done)))
+        self.told: list[tuple[str, BaseException | None]] = []
+
+    def after(self, name: str) -> None:
+        self.journal.after(lambda error: self.told.append((name, error)))
+
+    def finish(self, error: BaseException | None = None) -> Changes:
+        changes, done = self.commits.pop(0)
+        done(error)
+        return changes
+
+
+def message(topic: str) -> Message:
+    return Message(Publish(topic, b"x", 1, True, GUEST, Stamp(1, 0)), head_of(topic))
+
+
+def test_what_gathers_while_a_commit_runs_is_the_next_commit() -> None:
+    disk = Disk()
+    disk.journal.retain("a", message("a"))
+    disk.after("a")
+    disk.journal.flush(0)
+    for topic in ("b", "c"):
+        disk.journal.retain(topic, message(topic))
+        disk.after(topic)
+        disk.journal.flush(0)
+    assert len(disk.commits) == 1
+    assert set(disk.finish().retained) == {"a"}
+    assert disk.told == [("a", None)]
+    assert set(disk.finish().retained) == {"b", "c"}
+    assert disk.told == [("a", None), ("b", None), ("c", None)]
+    assert disk.journal.idle
+
+
+def test_who_waits_for_nothing_is_told_at_once() -> None:
+    disk = Disk()
+    disk.after("nothing")
+    disk.journal.flush(0)
+    assert disk.told == [("nothing", None)]
+    assert disk.commits == []
+
+
+def test_the_last_note_of_a_row_counts() -> None:
+    disk = Disk()
+    disk.journal.retain("a", message("a"))
+    disk.journal.retain("a", None)
+    disk.journal.flush(0)
+    assert disk.finish().retained == {"a": None}
+
+
+def test_a_failed_commit_is_tried_again_later_with_what_came_since() -> None:
+    disk = Disk()
+    first, second = message("a"), message("a")
+    disk.journal.retain("a", first)
+    disk.journal.retain("b", first)
+    disk.after("first")
+    disk.journal.flush(0)
+    disk.journal.retain("a", second)
+    disk.after("second")
+    error = OSError("disk full")
+    disk.finish(error)
+    disk.journal.flush(SECOND // 2)
+    assert disk.told == [("first", error), ("second", error)]
+    assert disk.commits == []
+    disk.journal.flush(SECOND)
+    assert disk.finish().retained == {"a": second, "b": first}
+    assert disk.journal.idle
+
+
+def test_losses_alone_make_no_commit_until_they_are_declared() -> None:
+    disk = Disk()
+    for _ in range(3):
+        disk.journal.lost("telemetry", "no_room", "lamp")
+    disk.journal.flush(0)
+    assert disk.commits == []
+    assert disk.journal.owes
+    disk.journal.declare(0)
+    assert disk.finish().losses == {("telemetry", "no_room", "lamp"): 3}
+    assert not disk.journal.owes
+
+
+def test_losses_go_with_whatever_is_written() -> None:
+    disk = Disk()
+    disk.journal.lost("alarm", "queue_full", "lamp")
+    disk.journal.retain("a", message("a"))
+    disk.journal.flush(0)
+    disk.journal.lost("alarm", "queue_full", "lamp")
+    disk.finish(OSError())
+    disk.journal.flush(SECOND)
+    assert disk.finish().losses == {("alarm", "queue_full", "lamp"): 2}
+
+
+def test_an_ack_can_wait_for_a_loss() -> None:
+    disk = Disk()
+    disk.journal.lost("state", "refused_not_authorized", "lamp")
+    disk.after("ack")
+    disk.journal.flush(0)
+    assert disk.told == []
+    disk.finish()
+    assert disk.told == [("ack", None)]
