@@ -139,6 +139,14 @@ class ReadingsSettings(Section, frozen=True, kw_only=True):
     keep_mib: Annotated[int, say("MiB of all readings together; the oldest go first.", 512, ge=1, le=1_048_576)] = 128
 
 
+class AgentsSettings(Section, frozen=True, kw_only=True):
+    """What agents are offered."""
+
+    default_skill: Annotated[
+        str, say("Skill that a message to the node means when it names none; empty: the node asks.", "hall.light")
+    ] = ""
+
+
 class A2aSettings(Section, frozen=True, kw_only=True):
     """The A2A door."""
 
@@ -163,6 +171,7 @@ SECTIONS: dict[str, type[Section]] = {
     "log": LogSettings,
     "devices": DevicesSettings,
     "readings": ReadingsSettings,
+    "agents": AgentsSettings,
     "a2a": A2aSettings,
     "store": StoreSettings,
 }

@@ -75,6 +75,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     log: declared.LogSettings = declared.LogSettings()
     devices: declared.DevicesSettings = declared.DevicesSettings()
     readings: declared.ReadingsSettings = declared.ReadingsSettings()
+    agents: declared.AgentsSettings = declared.AgentsSettings()
     a2a: declared.A2aSettings = declared.A2aSettings()
     store: declared.StoreSettings = declared.StoreSettings()
     limits: Mapping[str, int] = {}

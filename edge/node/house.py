@@ -180,6 +180,7 @@ class House:
             issuer=issuer,
             known=self._known,
             limits=self.limits,
+            default_skill=config.agents.default_skill,
         )
         self.gate.report_to(self.tasks)
         self.messages = MessageService(
@@ -223,9 +224,7 @@ class House:
                 mqtt_url=lambda: self._listening.get("mqtt", ""),
             ),
             OperatorService(self.bus, self.clock, self.limits, taps),
-            QueueService(
-                {"node": self.node, "hot": self.hot}, self.clock, lambda: self.losses.pending, self._counted
-            ),
+            QueueService({"node": self.node, "hot": self.hot}, self.clock, lambda: self.losses.pending, self._counted),
             AdminService(asked.facts, self.methods, asked.reload, self.limits),
         )
         self.dispatcher = Dispatcher(self.table, {"node": self.node, "hot": self.hot})
