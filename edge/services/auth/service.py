@@ -16,6 +16,7 @@ import msgspec
 
 from edge.contract.errors import (
     CertificateInvalid,
+    Conflict,
     InvalidParams,
     NameTaken,
     NonceInvalid,
@@ -63,7 +64,7 @@ _SLOT = re.compile(r"[A-Za-z0-9._-][A-Za-z0-9._/ :-]{0,127}")
 _VERSION = re.compile(r"(\d{1,4})\.(\d{1,4})")
 _END = "-----END CERTIFICATE-----"
 
-_REGISTERS = (InvalidParams, NameTaken, RegistrationClosed, RateLimited, NotFound)
+_REGISTERS = (InvalidParams, NameTaken, RegistrationClosed, RateLimited, Conflict)
 _LOGS_IN = (NotAuthenticated, NonceInvalid, SignatureInvalid, CertificateInvalid, InvalidParams, RateLimited)
 _REFRESHES = (RateLimited,)
 _CONNECTS = (*_LOGS_IN, TokenExpired, ProtocolVersion, TooLarge)
@@ -125,7 +126,7 @@ class AuthService:
         found = self.registration.decide(unit, aid, spki)
         if found is None:
             if made is None:
-                raise NotFound(f"{aid} changed meanwhile: ask again")
+                raise Conflict(f"{aid} changed meanwhile: ask again")
             found = tables.issue(unit, made, kind="agent", spki=spki, operation="agent_cert_issue")
             tables.release(unit, aid.partition(".")[0])
             unit.after(self.forget)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import base64
 import dataclasses
 from pathlib import Path
@@ -301,6 +302,31 @@ async def test_rekeying_moves_the_name_to_a_new_key(tmp_path: Path) -> None:
         assert not (await made.result("auth.refresh_token", {"refresh_token": tokens.refresh_token})).success
         entries = await made.store.read(lambda unit: tables.ct_entries(unit, 0, 9))
         assert [loads(entry.entry)["operation"] for entry in entries[1:]] == ["agent_cert_issue", "agent_cert_rekey"]
+
+
+async def test_of_two_changes_of_one_key_at_once_the_first_wins(tmp_path: Path) -> None:
+    async with desk(tmp_path) as made:
+        old = await made.register("alice")
+        one, two, three = [await made.first(old) for _ in range(3)]
+
+        def rekey(first: Any, key: str) -> dict[str, str]:
+            public = Agent(old.aid, new_key(key)).public
+            asked = {"aid": old.aid, "request_id": first.request_id, "nonce": first.nonce, "new_public_key": public}
+            return {**asked, "signature": old.sign(first.nonce + public)}
+
+        renew = {"aid": old.aid, "request_id": three.request_id, "nonce": three.nonce}
+        found = await asyncio.gather(
+            made.result("auth.rekey", rekey(one, "first")),
+            made.result("auth.rekey", rekey(two, "second")),
+            made.result("auth.renew_cert", {**renew, "signature": old.sign(three.nonce)}),
+            return_exceptions=True,
+        )
+        assert sum(isinstance(one, CertificateInvalid) for one in found) in (1, 2)
+        known = await made.store.read(lambda unit: tables.aid(unit, old.aid))
+        current = await made.store.read(lambda unit: tables.current(unit, old.aid))
+        assert known is not None
+        assert current is not None
+        assert current.spki_sha256 == keys.sha256(known.spki)
 
 
 async def test_a_rekey_must_be_signed_over_the_new_key(tmp_path: Path) -> None:
