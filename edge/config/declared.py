@@ -57,9 +57,9 @@ class HttpSettings(Section, frozen=True, kw_only=True):
     """HTTP and WebSocket: AUN, A2A, PKI, health."""
 
     listen: Annotated[str, address("Plain HTTP and WebSocket.", "127.0.0.1:0")] = "127.0.0.1:9010"
-    tls_listen: Annotated[
-        str, address("HTTPS and WSS; by default it opens once a device exists.", "192.0.2.7:443")
-    ] = "0.0.0.0:9443"
+    tls_listen: Annotated[str, address("HTTPS and WSS; by default it opens once a device exists.", "192.0.2.7:443")] = (
+        "0.0.0.0:9443"
+    )
     ws_listen: Annotated[str, address("A second plain door (WebSocket on its own port).", "127.0.0.1:9011")] = "off"
     vfs_listen: Annotated[str, address("A second TLS door (VFS on its own port).", "0.0.0.0:9014")] = "off"
     metrics_listen: Annotated[str, address("A second plain door (metrics on their own port).", "127.0.0.1:9015")] = (
