@@ -3,11 +3,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 Verb = Callable[..., tuple[int, str, str]]
 Asked = Callable[..., Any]
 Secret = Callable[[str], str]
 
 
+@pytest.mark.seed("C-004")
 def test_a_device_can_be_tried_with_its_password(verb: Verb, asked: Asked, secret: Secret) -> None:
     made = asked("device", "add", "porch")
     who = ["--username", "porch", "--password-file", secret(made["password"])]
