@@ -346,6 +346,8 @@ class Intake:
                 refused.append(Refused(one.uid[:64], "foreign topic", foreign[:128]))
             else:
                 admitted.append(one)
+                if any(": over " in text for text in one.unsupported):
+                    self._limits.hit(bounds.TEMPLATE)
         if refused and not admitted:
             return self._turn_away(message, by, digest, tuple(refused), acks)
         wanted = Found(device=found.device, components=tuple(admitted), native=found.native)
@@ -366,7 +368,8 @@ class Intake:
     ) -> bool:
         self._note(message, list(refused), acks)
         change = self._registry.turn_away(message.topic, by, digest, refused)
-        return self._write(change, self._registry.sources[message.topic], acks)
+        self._write(change if change.sources else None, self._registry.sources.get(message.topic), acks)
+        return True
 
     def _withdrawn(self, topic: str) -> Change | None:
         change = self._registry.withdraw(topic)
@@ -479,7 +482,11 @@ class Intake:
         return device.slug if device is not None else None
 
 
-_LIMITED = {"too many components": bounds.COMPONENTS, "too many options": bounds.OPTIONS}
+_LIMITED = {
+    "too many components": bounds.COMPONENTS,
+    "too many options": bounds.OPTIONS,
+    "too deep": bounds.DISCOVERY_DEPTH,
+}
 
 
 def _possible(cap: Cap, value: object) -> bool:

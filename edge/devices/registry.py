@@ -14,6 +14,7 @@ import msgspec
 
 from edge.contract.bus import Admission
 from edge.contract.capability import Skill
+from edge.contract.errors import EdgeError
 from edge.contract.limit import Limits
 from edge.contract.store import Store
 from edge.contract.time import SECOND, Clock, Stamp
@@ -73,6 +74,7 @@ class Registry:
         self._hardware: dict[str, Device] = {}
         self._cap_ids: dict[int, Cap] = {}
         self._reserved: dict[str, int] = {}
+        self._announcing: Counter[str] = Counter()
         self._unsaved: set[str] = set()
 
     async def load(self) -> None:
@@ -85,7 +87,11 @@ class Registry:
         for cap in known.capabilities:
             self._listen(self._hold(self._devices[cap.slug], cap))
         for source in known.sources:
-            self.sources[source.topic] = Source(source)
+            if source.slug and source.slug not in self._devices:
+                continue
+            lost = source.topic in known.broken
+            self._remember(msgspec.structs.replace(source, digest=b"") if lost else source)
+        self.counters["unreadable"] += len(known.broken)
         await self.readings.open()
         await self._latest()
 
@@ -93,7 +99,11 @@ class Registry:
         caps = {cap.id: cap for device in self._devices.values() for cap in device.caps.values()}
         reach = 2 * RESTATE_ROWS + len(caps)
         for number, reading in (await self.readings.newest(caps, reach)).items():
-            value = loads(reading.value)
+            try:
+                value = loads(reading.value)
+            except EdgeError:
+                self.counters["unreadable"] += 1
+                continue
             caps[number].latest = Latest(value, reading.at, reading.stated_us, reading.seq)
             if reading.at.boot == self.clock.now().boot:
                 caps[number].kept = (value, reading.at.mono_us)
@@ -223,7 +233,7 @@ class Registry:
         device.hardware.clear()
         device.row = msgspec.structs.replace(device.row, state=FORGOTTEN)
         for topic in [topic for topic, source in self.sources.items() if source.row.slug == slug]:
-            del self.sources[topic]
+            self._unremember(topic)
 
     def _taken(self, slug: str) -> bool:
         device = self._devices.get(slug)
@@ -253,6 +263,9 @@ class Registry:
         Raises `Refusal` when it is over a limit; nothing has changed then.
         """
         who = publisher(by)
+        if self._too_many(topic, who):
+            self.limits.hit(bounds.COMPONENTS_PER_PUBLISHER)
+            raise Refusal("too many announcements", f"of {who}")
         device, made = self._device_for(found, by)
         wanted = self._admissible(found.components, device, who)
         change = Change()
@@ -268,7 +281,7 @@ class Registry:
         changed = self._describe(device, topic, wanted, change)
         self._complete(device, change)
         row = SourceRow(topic=topic, publisher=who, digest=digest, slug=device.slug, refused=refused)
-        self.sources[topic] = Source(row)
+        self._remember(row)
         change.sources.append(row)
         if made or before.state != PRESENT:
             change.events.append((device.slug, "device.added"))
@@ -278,7 +291,7 @@ class Registry:
 
     def withdraw(self, topic: str) -> Change | None:
         """Take an empty discovery message: what came by this topic is retired. None when nothing did."""
-        source = self.sources.pop(topic, None)
+        source = self._unremember(topic)
         if source is None:
             return None
         change = Change(gone=[topic])
@@ -295,12 +308,32 @@ class Registry:
         return change
 
     def turn_away(self, topic: str, by: Admission, digest: bytes, refused: tuple[Refused, ...]) -> Change:
-        """Remember a message of which nothing was taken; what it announced before stays as it was."""
+        """Remember a message of which nothing was taken; what it announced before stays as it was.
+
+        Beyond the number of announcements that a publisher may have, nothing is remembered.
+        """
         old = self.sources.get(topic)
         slug = old.row.slug if old is not None else ""
         row = SourceRow(topic=topic, publisher=publisher(by), digest=digest, slug=slug, refused=refused)
-        self.sources[topic] = Source(row)
+        if self._too_many(topic, row.publisher):
+            return Change()
+        self._remember(row)
         return Change(sources=[row])
+
+    def _too_many(self, topic: str, who: str) -> bool:
+        limit = self.limits[bounds.COMPONENTS_PER_PUBLISHER]
+        return topic not in self.sources and self._announcing[who] >= limit
+
+    def _remember(self, row: SourceRow) -> None:
+        self._unremember(row.topic)
+        self.sources[row.topic] = Source(row)
+        self._announcing[row.publisher] += 1
+
+    def _unremember(self, topic: str) -> Source | None:
+        source = self.sources.pop(topic, None)
+        if source is not None:
+            self._announcing[source.row.publisher] -= 1
+        return source
 
     def unsaved(self, change: Change, source: Source | None) -> None:
         """A change is in memory and could not be written: the next one of its devices writes all of them.
@@ -312,7 +345,8 @@ class Registry:
         if source is not None:
             source.row = msgspec.structs.replace(source.row, digest=b"")
             self._unsaved.add(source.row.slug)
-            self.sources.setdefault(source.row.topic, source)
+            if source.row.topic not in self.sources:
+                self._remember(source.row)
 
     def _complete(self, device: Device, change: Change) -> None:
         """Write everything about a device of which a change was lost."""

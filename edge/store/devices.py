@@ -108,12 +108,13 @@ class Change(msgspec.Struct, kw_only=True):
 
 
 class Known(msgspec.Struct, kw_only=True):
-    """Everything there is, for the start."""
+    """Everything there is, for the start. `broken` are sources of which a row cannot be read any more."""
 
     devices: list[DeviceRow]
     hardware: list[tuple[str, str]]
     capabilities: list[CapabilityRow]
     sources: list[SourceRow]
+    broken: set[str] = set()
 
 
 def capability_id(slug: str, generation: int, name: str) -> int:
@@ -145,21 +146,23 @@ def tell(unit: Unit, slug: str, kind: str) -> None:
 
 
 def known(unit: Unit) -> Known:
-    """Read everything."""
-    return Known(
-        devices=[_device(row) for row in unit.run(_DEVICES)],
-        hardware=cast("list[tuple[str, str]]", unit.run("SELECT id, slug FROM device_hardware")),
-        capabilities=[
-            _capability(row)
-            for row in unit.run("SELECT id, slug, name, state, source, component FROM capability ORDER BY slug, name")
-        ],
-        sources=[_source(row) for row in unit.run("SELECT topic, publisher, digest, slug, refused FROM discovery")],
-    )
-
-
-def has_aid(unit: Unit, aid: str) -> bool:
-    """Whether a device of this node has that AID and is not forgotten."""
-    return bool(unit.run("SELECT 1 FROM device WHERE aid = ? AND state != ? LIMIT 1", (aid, FORGOTTEN)))
+    """Read everything. A row that this release cannot read is left out; its announcement brings it back."""
+    made = Known(devices=[_device(row) for row in unit.run(_DEVICES)], hardware=[], capabilities=[], sources=[])
+    slugs = {device.slug for device in made.devices}
+    hardware = cast("list[tuple[str, str]]", unit.run("SELECT id, slug FROM device_hardware"))
+    made.hardware = [pair for pair in hardware if pair[1] in slugs]
+    for row in unit.run("SELECT id, slug, name, state, source, component FROM capability ORDER BY slug, name"):
+        try:
+            if row[1] in slugs:
+                made.capabilities.append(_capability(row))
+        except (msgspec.DecodeError, UnicodeError):
+            made.broken.add(cast(str, row[4]))
+    for row in unit.run("SELECT topic, publisher, digest, slug, refused FROM discovery"):
+        try:
+            made.sources.append(_source(row))
+        except (msgspec.DecodeError, UnicodeError):
+            made.broken.add(cast(str, row[0]))
+    return made
 
 
 def forget(unit: Unit, slug: str) -> None:

@@ -353,7 +353,7 @@ async def test_the_operator_may_announce(tmp_path: Path) -> None:
         ("homeassistant/sensor/dev/config", b'{"n": 9007199254740993}', "malformed"),
         ("homeassistant/sensor/dev/config", b'{"n": "\\ud800"}', "malformed"),
         ("homeassistant/sensor/dev/config", b"\xff\xfe", "malformed"),
-        ("homeassistant/sensor/dev/config", b"[" * 60_000, "malformed"),
+        ("homeassistant/sensor/dev/config", b"[" * 60_000, "too deep"),
         ("homeassistant/sensor/dev/config", b'{"stat_t": "dev/#"}', "bad topic"),
         ("homeassistant/camera/dev/config", b'{"t": "dev/s"}', "unsupported"),
         ("homeassistant/sensor/dev/a b/config", b"{}", "bad id"),
@@ -416,6 +416,7 @@ async def test_limits_of_an_announcement_hold_at_their_edge(
         await h.say(who, "homeassistant/device/dev/two/config", {"dev": {"ids": "x"}, "cmps": {}, **bad})
         assert len(h.registry.skills()) == 1
         assert sum(count for (log, _), count in (await h.drops()).items() if log == "discovery") == 1
+        assert h.limits.hits == {limit: 1}
 
 
 async def test_a_template_over_the_limit_leaves_the_raw_value(tmp_path: Path) -> None:
@@ -429,6 +430,7 @@ async def test_a_template_over_the_limit_leaves_the_raw_value(tmp_path: Path) ->
         await h.say(who, "dev/s", {"t": "warm"})
         assert {skill.id: skill.value for skill in h.registry.skills()} == {"dev.a": "warm", "dev.b": '{"t": "warm"}'}
         assert list((await h.call("device.show", DeviceNamed(name="dev"))).unsupported) == ["b"]
+        assert h.limits.hits == {"devices.template_length": 1}
 
 
 # When the store fails.

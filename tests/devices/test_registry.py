@@ -242,6 +242,45 @@ async def test_capabilities_up_to_the_limit_of_a_publisher_and_no_further(tmp_pa
         assert h.limits.hits["devices.components_per_publisher"] == 1
 
 
+async def test_announcements_of_nothing_are_remembered_up_to_the_limit(tmp_path: Path) -> None:
+    async with house(tmp_path, limits=Limits({"devices.components_per_publisher": 3})) as h:
+        who = await h.add("dev")
+        for number in range(5):
+            await h.say(who, f"homeassistant/sensor/dev/s{number}/config", b"{}")
+            empty = {"dev": {"ids": ["x"]}, "cmps": {}}
+            await h.say(who, f"homeassistant/device/dev/d{number}/config", empty)
+        assert len(h.registry.sources) == 3
+        await h.say(who, "homeassistant/sensor/dev/s0/config", b"")
+        await h.say(who, "homeassistant/sensor/dev/s9/config", b"{}")
+        assert "homeassistant/sensor/dev/s9/config" in h.registry.sources
+        assert (await h.drops())["discovery", "too many announcements"] == 4
+
+
+async def test_a_row_that_cannot_be_read_does_not_stop_the_start(tmp_path: Path) -> None:
+    async with house(tmp_path) as h:
+        thermo, bridge = await h.add("thermo"), await h.add("bridge", admin=True)
+        await announce(h, thermo, "thermo", {"ids": ["x"]})
+        await announce(h, bridge, "b", {"ids": ["y"], "name": "Bell"})
+        await announce(h, bridge, "c", {"ids": ["z"], "name": "Cam"})
+        await h.say(thermo, "thermo/s", "warm")
+
+        def damage(unit: Any) -> None:
+            unit.run("UPDATE capability SET component = x'7b' WHERE slug = 'thermo'")
+            unit.run("UPDATE discovery SET refused = x'7b' WHERE topic LIKE '%/b/config'")
+            unit.run("DELETE FROM device WHERE slug = 'cam'")
+
+        await h.node.commit(damage)
+        await h.hot.commit(lambda unit: unit.run("UPDATE reading SET value = x'7b'"))
+    async with house(tmp_path) as h:
+        assert ids(h) == ["bell.b"]
+        assert h.registry.counters["unreadable"] == 2
+        await announce(h, thermo, "thermo", {"ids": ["x"]})
+        await announce(h, bridge, "c", {"ids": ["z"], "name": "Cam"})
+        assert ids(h) == ["bell.b", "cam.c", "thermo.thermo"]
+    async with house(tmp_path) as h:
+        assert h.registry.counters["unreadable"] == 1, "the value cannot be read, the capability can"
+
+
 async def test_capabilities_of_one_name_are_told_apart(tmp_path: Path) -> None:
     async with house(tmp_path) as h:
         bridge = await h.add("bridge", admin=True)

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import re
 
-from edge.contract.errors import EdgeError
-from edge.contract.wire import JsonLimits, loads
+from edge.contract.wire import JsonLimits
 from edge.protocol.discovery import abbreviations
 from edge.protocol.discovery.config import Config, component, slug
 from edge.protocol.discovery.platforms import PLATFORMS
-from edge.protocol.discovery.record import Bounds, Component, DeviceInfo, Found, Refusal, Refused
+from edge.protocol.discovery.record import Bounds, Component, DeviceInfo, Found, Refusal, Refused, json_object
 
+_OURS = frozenset({"aun", "name"})
+"""Kinds of id that only the node gives."""
 _ID = re.compile(r"[A-Za-z0-9_-]{1,128}")
 _SHARED = (
     "availability",
@@ -52,7 +53,7 @@ def parse(topic: str, payload: bytes, prefix: str = "homeassistant", bounds: Bou
     place = address(topic, prefix)
     if place is None:
         raise Refusal("bad topic")
-    whole = _object(payload, bounds)
+    whole = json_object(payload, JsonLimits(bounds.octets, bounds.depth))
     top = _based(abbreviations.expand(whole, abbreviations.TOP))
     if top.get("migrate_discovery") is True:
         return None
@@ -61,18 +62,6 @@ def parse(topic: str, payload: bytes, prefix: str = "homeassistant", bounds: Bou
         return _device_based(key, top, bounds)
     config = _config(platform, f"{platform} {key}", key.split(" ")[-1], top, bounds)
     return Found(device=_device(top.get("device"), key, bounds), components=tuple(_components(config)))
-
-
-def _object(payload: bytes, bounds: Bounds) -> dict[str, object]:
-    if len(payload) > bounds.octets:
-        raise Refusal("too large", f"{len(payload)} bytes")
-    try:
-        whole = loads(payload, JsonLimits(bounds.octets, bounds.depth))
-    except EdgeError as error:
-        raise Refusal("malformed", error.message[:120]) from None
-    if not isinstance(whole, dict):
-        raise Refusal("malformed", "not an object")
-    return whole
 
 
 def _device_based(key: str, top: dict[str, object], bounds: Bounds) -> Found:
@@ -184,6 +173,8 @@ def _ids(fields: dict[str, object]) -> tuple[str, ...]:
 def hardware(kind: str, value: str) -> str:
     """One hardware id; addresses lose their separators and their case."""
     kind = slug(kind) or "id"
+    if kind in _OURS:
+        kind = f"said_{kind}"
     if kind in ("mac", "bluetooth", "zigbee", "ieee"):
         value = re.sub(r"[^0-9a-z]", "", value.lower())
     return f"{kind}:{value}"[:128]

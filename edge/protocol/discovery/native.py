@@ -36,8 +36,7 @@ from typing import Any
 import msgspec
 
 from edge.contract.capability import HIGH_RISK_KINDS, Capability
-from edge.contract.errors import EdgeError
-from edge.contract.wire import JsonLimits, dumps, loads
+from edge.contract.wire import JsonLimits, dumps
 from edge.protocol.discovery.homeassistant import hardware
 from edge.protocol.discovery.record import (
     Availability,
@@ -49,6 +48,7 @@ from edge.protocol.discovery.record import (
     Reader,
     Refusal,
     Refused,
+    json_object,
     number,
 )
 from edge.protocol.discovery.template import NO_SAMPLE
@@ -106,7 +106,7 @@ def task_topic(device: str, *more: str) -> str:
 def parse(device: str, payload: bytes, bounds: Bounds | None = None) -> Found:
     """What an announcement says. Raises `Refusal` when none of it can be taken."""
     bounds = bounds or Bounds()
-    whole = _object(payload, JsonLimits(bounds.octets, bounds.depth))
+    whole = json_object(payload, JsonLimits(bounds.octets, bounds.depth))
     caps, skills = whole.get("capabilities", []), whole.get("skills", [])
     if not isinstance(caps, list) or not isinstance(skills, list):
         raise Refusal("malformed", "capabilities and skills are lists")
@@ -130,7 +130,7 @@ def parse(device: str, payload: bytes, bounds: Bounds | None = None) -> Found:
 
 def event(payload: bytes, octets: int) -> Event:
     """A task event. Raises `Refusal`."""
-    whole = _object(payload, JsonLimits(octets, 24))
+    whole = json_object(payload, JsonLimits(octets, 24))
     state, seq = whole.get("state"), whole.get("seq", 0)
     if not isinstance(state, str) or state not in STATES:
         raise Refusal("bad field", "state")
@@ -158,18 +158,6 @@ def _artifact(given: dict[str, Any]) -> dict[str, Any]:
         "last": given.get("last", True) is not False,
         "parts": parts if isinstance(parts, list) else [parts],
     }
-
-
-def _object(payload: bytes, limits: JsonLimits) -> dict[str, Any]:
-    if len(payload) > limits.octets:
-        raise Refusal("too large", f"{len(payload)} bytes")
-    try:
-        whole = loads(payload, limits)
-    except EdgeError as error:
-        raise Refusal("malformed", error.message[:120]) from None
-    if not isinstance(whole, dict):
-        raise Refusal("malformed", "not an object")
-    return whole
 
 
 def _device(device: str, whole: dict[str, Any], bounds: Bounds) -> DeviceInfo:

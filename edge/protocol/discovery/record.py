@@ -6,6 +6,7 @@ A `Component` is a capability with its topics. It is plain data: it is stored as
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import msgspec
 
@@ -171,6 +172,20 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
     refused: tuple[Refused, ...] = ()
     native: str = ""
     """The `<device>` level of a native announcement."""
+
+
+def json_object(payload: bytes, limits: JsonLimits) -> dict[str, Any]:
+    """A payload that has to be a JSON object. Raises `Refusal`."""
+    if len(payload) > limits.octets:
+        raise Refusal("too large", f"{len(payload)} bytes")
+    try:
+        whole = loads(payload, limits)
+    except EdgeError as error:
+        reason = "too deep" if error.message.startswith("JSON nested") else "malformed"
+        raise Refusal(reason, error.message[:120]) from None
+    if not isinstance(whole, dict):
+        raise Refusal("malformed", "not an object")
+    return whole
 
 
 def read(reader: Reader, payload: Payload) -> Value | NoSample:

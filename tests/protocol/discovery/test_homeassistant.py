@@ -204,7 +204,7 @@ def test_identifiers_are_a_text_or_a_list(identifiers: object) -> None:
         (b'{"stat_t": "b/s", "unit_of_meas": {"a": 1}}', "bad field"),
         (b'{"stat_t": "b/s", "ops": "on"}', "bad field"),
         (b'{"name": "no topic"}', "incomplete"),
-        (b'{"a":' * 20 + b"1" + b"}" * 20, "malformed"),
+        (b'{"a":' * 20 + b"1" + b"}" * 20, "too deep"),
     ],
 )
 def test_a_payload_that_cannot_be_taken_says_why(payload: bytes, reason: str) -> None:
@@ -341,6 +341,7 @@ def test_hardware_ids_have_one_spelling() -> None:
     assert hardware("mac", "AA:BB-cc 00") == "mac:aabbcc00"
     assert hardware("upnp", "uuid:X") == "upnp:uuid:X"
     assert hardware("", "X") == "id:X"
+    assert hardware("AUN", "other-device") == "said_aun:other-device", "nobody names a native device by a connection"
 
 
 @given(
