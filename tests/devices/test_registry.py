@@ -275,6 +275,7 @@ async def test_a_row_that_cannot_be_read_does_not_stop_the_start(tmp_path: Path)
         assert ids(h) == ["bell.b"]
         assert h.registry.counters["unreadable"] == 2
         await announce(h, thermo, "thermo", {"ids": ["x"]})
+        await announce(h, bridge, "b", {"ids": ["y"], "name": "Bell"})
         await announce(h, bridge, "c", {"ids": ["z"], "name": "Cam"})
         assert ids(h) == ["bell.b", "cam.c", "thermo.thermo"]
     async with house(tmp_path) as h:
