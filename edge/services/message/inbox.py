@@ -23,8 +23,8 @@ from edge.protocol import aid as aids
 from edge.protocol import aun
 from edge.protocol.aun_events import Delivery, flat_row, v2_row
 from edge.services.message import records as r
+from edge.services.message.drafts import sender_of
 from edge.services.message.memory import Memory, acknowledged, delivery_of
-from edge.services.message.post import sender_of
 from edge.store import messages
 from edge.store.messages import Reader
 

@@ -16,8 +16,8 @@ from edge.contract.store import Store, Unit
 from edge.contract.wire import decode, dumps
 from edge.protocol import aid as aids
 from edge.services.message import records as r
+from edge.services.message.drafts import sender_of
 from edge.services.message.memory import Known
-from edge.services.message.post import sender_of
 from edge.store import messages
 from edge.store.messages import Spk
 

@@ -9,14 +9,12 @@ from __future__ import annotations
 import logging
 import secrets
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import msgspec
 
 from edge.contract.channel import Instance, Presence
 from edge.contract.errors import (
     InvalidParams,
-    Malformed,
     NotPermitted,
     RateLimited,
     RecipientsStale,
@@ -29,12 +27,12 @@ from edge.contract.limit import Limits
 from edge.contract.op import Call, op
 from edge.contract.principal import Principal
 from edge.contract.store import Store, Unit
-from edge.contract.time import SECOND, Clock, Stamp, wall_ms
+from edge.contract.time import SECOND, Clock, Stamp
 from edge.contract.wire import decode, dumps
-from edge.protocol import aid as aids
 from edge.protocol.aun_events import Delivery, Recalled
 from edge.services.message import records as r
-from edge.services.message.memory import NOBODY, Head, Known, Memory, inbox_of, kind_of, received, row_of
+from edge.services.message.drafts import MULTI_DEVICE, Draft, Drafts, sender_of
+from edge.services.message.memory import NOBODY, Memory, inbox_of, received, row_of
 from edge.services.message.ring import Queued, place
 from edge.store import messages
 from edge.store.messages import RECALLED, SYNC, Message
@@ -45,36 +43,12 @@ ONCE = "message.send"
 """The surface under which queue messages are remembered (fanout messages are remembered by their rows)."""
 RECALL = "message.recalled"
 
-MULTI_DEVICE, ENCRYPTED_COPY = "e2ee.multi_device", "e2ee.encrypted"
-"""A message that carries a copy for each device (first generation), and what each copy is."""
-
 Stored = Callable[[Delivery, int, Principal], None]
 """Called in the loop when a fanout message is on disk: the message, its number, who sent it."""
 
 
-class _Copy(msgspec.Struct):
-    """One device's copy of a multi-device message."""
-
-    envelope: msgspec.Raw
-    device_id: str = ""
-
-
-class Draft(msgspec.Struct, kw_only=True):
-    """A message that passed the checks which need no database. `target` is the one device it is meant for.
-
-    `wrapped` are the (AID, device) pairs that a V2 envelope is encrypted for; None when it is no V2 envelope.
-    `parts` are what goes into inboxes: the message, or its copies for single devices, and those for the sender's own.
-    """
-
-    who: Principal
-    message: Delivery
-    parts: tuple[Delivery, ...]
-    target: str = ""
-    wrapped: frozenset[tuple[str, str]] | None = None
-
-
 class PostService:
-    """Takes messages in. `known` says which AIDs exist; `issuer` is the part behind their first dot."""
+    """Takes messages in."""
 
     def __init__(
         self,
@@ -82,13 +56,12 @@ class PostService:
         clock: Clock,
         presence: Presence,
         memory: Memory,
-        known: Known,
-        issuer: str,
+        drafts: Drafts,
         limits: Limits,
         stored: Stored,
     ) -> None:
         self._node, self._clock, self._presence, self._memory = node, clock, presence, memory
-        self._known, self._issuer, self._limits, self._stored = known, issuer, limits, stored
+        self._drafts, self._limits, self._stored = drafts, limits, stored
 
     @op(
         "message.send",
@@ -98,7 +71,7 @@ class PostService:
     )
     async def send(self, call: Call[r.Send]) -> r.Sent:
         """Put a message into the recipient's inbox; the answer leaves after the commit."""
-        draft = self._draft(call.who, call.params)
+        draft = self._drafts.make(call.who, call.params)
         if call.params.ttl > 0:
             return await self._send_volatile(draft, min(call.params.ttl, self._limits[r.VOLATILE_TIME]))
         if (
@@ -132,55 +105,6 @@ class PostService:
             self._tell_recalled(unit, aid, sender, rows)
         return r.RecallResult(True, len(ids), len(ids) - len(errors), errors or None)
 
-    # Drafts.
-
-    def _draft(self, who: Principal, asked: r.Send) -> Draft:
-        to, raw, target = self._local(asked.to), bytes(asked.payload), asked.device_id or asked.to_device_id
-        if not raw.lstrip().startswith(b"{"):
-            raise InvalidParams("payload must be a JSON object")
-        if len(raw) > self._limits[r.PAYLOAD] and len(msgspec.json.format(raw, indent=-1)) > self._limits[r.PAYLOAD]:
-            raise self._limits.refuse(r.PAYLOAD)
-        if len(asked.message_id) > self._limits[r.MESSAGE_ID]:
-            raise self._limits.refuse(r.MESSAGE_ID)
-        head = decode(raw, Head)
-        kind = kind_of(head)
-        v2 = kind == "e2ee.p2p_encrypted" and head.version == "v2"
-        if v2 and len(raw) + raw.count(b'"') + raw.count(b"\\") > self._limits[r.ROW]:
-            raise self._limits.refuse(r.ROW)
-        wrapped = _wrapped(head.recipients) if v2 else None
-        message = Delivery(
-            sender=sender_of(who),
-            to=to,
-            message_id=asked.message_id or f"m-{secrets.token_hex(16)}",
-            payload=asked.payload,
-            sent_ms=wall_ms(self._clock),
-            kind=asked.type,
-            payload_type=kind,
-            sender_device=who.device_id,
-            devices=(target,) if target else _readers(wrapped, to),
-            encrypted=asked.encrypted or kind.startswith("e2ee."),
-            render=asked.need_render,
-            v2=v2,
-        )
-        parts = self._copies(message, head) if kind == MULTI_DEVICE else (message, *_own_copy(message, wrapped))
-        return Draft(who=who, message=message, parts=parts, target=target, wrapped=wrapped)
-
-    def _copies(self, message: Delivery, head: Head) -> tuple[Delivery, ...]:
-        """The copies of a first-generation multi-device message, each for the device it names (§5.1)."""
-        theirs, own = _read_copies(head.recipient_copies), _read_copies(head.self_copies)
-        if not theirs:
-            raise InvalidParams("recipient_copies is empty")
-        if len(theirs) + len(own) > 2 * self._limits[r.DEVICES]:
-            raise self._limits.refuse(r.DEVICES)
-        return (*_parts(message, theirs, own=False), *_parts(message, own, own=True))
-
-    def _local(self, to: str) -> str:
-        aid = aids.normal(to)
-        issuer = aid.partition(".")[2]
-        if issuer != self._issuer:
-            raise UnknownAid(f"{aid} belongs to the issuer {issuer}, which this node cannot reach")
-        return aid
-
     def _mode(self, given: r.Mode, to: str) -> str:
         """Explicit param, else what the recipient's connections declared, else fanout (Q-2, C-1, C-2)."""
         mode = given.get("mode", "fanout") if isinstance(given, dict) else given
@@ -201,25 +125,13 @@ class PostService:
         def work(unit: Unit) -> r.Sent:
             if (again := _again(unit, message)) is not None:
                 return again
-            self._accept(unit, draft)
+            self._drafts.accept(unit, draft)
             self._room(unit, message)
             numbers = [_put(unit, part, at, newest if not part.own else 0) for part in draft.parts]
             unit.after(lambda: self._stored(message, numbers[0], draft.who))
             return _sent(message, numbers[0], status)
 
         return await self._node.commit(work)
-
-    def _accept(self, unit: Unit, draft: Draft) -> None:
-        """Is there such a recipient, and can all its devices read a V2 envelope (M-5, M-22)?"""
-        to = draft.message.to
-        if not self._known(unit, to):
-            raise UnknownAid(f"aid not registered: {to}")
-        if draft.wrapped is None:
-            return
-        mine = {device for aid, device in draft.wrapped if aid == to}
-        needed = {draft.target} if draft.target else {spk.device for spk in messages.spks(unit, to)}
-        if not mine or ("" not in mine and needed - mine):
-            raise RecipientsStale(f"the envelope misses a current device of {to}")
 
     def _room(self, unit: Unit, message: Delivery) -> None:
         rows, octets = messages.usage(unit, message.to)
@@ -242,7 +154,7 @@ class PostService:
         def work(unit: Unit) -> r.Sent:
             if (again := _again(unit, message)) is not None:
                 return again
-            self._accept(unit, draft)
+            self._drafts.accept(unit, draft)
             stored = messages.last_of(unit, message.to, message.sender)
             seq = unit.log(messages.INBOX).number(message.to)
             linked = _linked(message, seq, newest, stored)
@@ -278,7 +190,7 @@ class PostService:
         if (before := volatile.sent(message.sender, message.message_id)) is not None:
             return _held(before, "duplicate")
         self._memory.admit(len(message.payload))
-        await self._node.read(lambda unit: self._accept(unit, draft))
+        await self._node.read(lambda unit: self._drafts.accept(unit, draft))
         if (before := volatile.sent(message.sender, message.message_id)) is not None:
             return _held(before, "duplicate")
         kept = msgspec.structs.replace(message, cursor=volatile.cursor(), expires_ms=message.sent_ms + ttl_s * 1000)
@@ -339,13 +251,6 @@ class PostService:
         unit.emit(Event("inbox", aid, max(seq, rows[-1].seq), RECALL, dumps(body), frozenset({aid})))
 
 
-def sender_of(who: Principal) -> str:
-    """The AID a caller speaks for. Raises `NotPermitted` without one."""
-    if not who.aid:
-        raise NotPermitted("message.* needs an AID")
-    return who.aid
-
-
 def _again(unit: Unit, message: Delivery) -> r.Sent | None:
     """The first answer to this sender's message id, if there was one (M-1)."""
     for row in messages.find(unit, message.sender, message.message_id):
@@ -377,52 +282,6 @@ def _put(unit: Unit, message: Delivery, at: Stamp, newest: int | None) -> int:
     seq = messages.add(unit, row_of(message, at))
     unit.emit(received(_linked(message, seq, newest, stored), seq))
     return seq
-
-
-def _own_copy(message: Delivery, wrapped: frozenset[tuple[str, str]] | None) -> tuple[Delivery, ...]:
-    """The self-sync wraps of a V2 envelope reach the sender's other devices through the sender's inbox (§5.2)."""
-    if not wrapped or message.sender == message.to:
-        return ()
-    own = tuple(sorted({d for aid, d in wrapped if aid == message.sender} - {"", message.sender_device}))
-    return (msgspec.structs.replace(message, devices=own, own=True),) if own else ()
-
-
-def _read_copies(raw: msgspec.Raw) -> list[_Copy]:
-    try:
-        copies = decode(bytes(raw) or b"[]", list[_Copy])
-    except Malformed as error:
-        raise InvalidParams(f"copies must be objects with an envelope: {error}") from None
-    if not all(bytes(copy.envelope).startswith(b"{") for copy in copies):
-        raise InvalidParams("an envelope must be an object")
-    return copies
-
-
-def _parts(message: Delivery, copies: Sequence[_Copy], *, own: bool) -> tuple[Delivery, ...]:
-    return tuple(
-        msgspec.structs.replace(
-            message,
-            payload=copy.envelope,
-            kind=ENCRYPTED_COPY,
-            payload_type=ENCRYPTED_COPY,
-            devices=(copy.device_id,) if copy.device_id else (),
-            own=own,
-        )
-        for copy in copies
-    )
-
-
-def _wrapped(recipients: Any) -> frozenset[tuple[str, str]] | None:
-    """Whom an envelope is encrypted for: rows `[aid, device_id, role, …]` (§5.2); None when they cannot be read."""
-    if not isinstance(recipients, list):
-        return None
-    rows = [row for row in recipients if isinstance(row, list) and len(row) >= 2]
-    return frozenset((row[0], row[1]) for row in rows if isinstance(row[0], str) and isinstance(row[1], str))
-
-
-def _readers(wrapped: frozenset[tuple[str, str]] | None, to: str) -> tuple[str, ...]:
-    """The devices that can read an envelope; empty when all can, or when nobody knows."""
-    mine = {device for aid, device in wrapped or () if aid == to}
-    return () if "" in mine else tuple(sorted(mine))
 
 
 def _may_see(message: Delivery, device: str) -> bool:

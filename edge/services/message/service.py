@@ -20,6 +20,7 @@ from edge.contract.task import DeviceGate
 from edge.contract.time import SECOND, Clock, Stamp, wall_us
 from edge.contract.wire import dumps
 from edge.services.message.automata import Automata
+from edge.services.message.drafts import Drafts
 from edge.services.message.inbox import InboxService
 from edge.services.message.keys import KeyService
 from edge.services.message.memory import Known, Memory
@@ -52,9 +53,9 @@ class MessageService(PostService, InboxService, KeyService):
         known: Known,
         limits: Limits,
     ) -> None:
-        memory = Memory(clock, fanout, limits)
+        memory, drafts = Memory(clock, fanout, limits), Drafts(clock, known, issuer, limits)
         self._automata = Automata(node, gate, calls, spawn, fanout, issuer, self._reply)
-        PostService.__init__(self, node, clock, presence, memory, known, issuer, limits, self._automata.received)
+        PostService.__init__(self, node, clock, presence, memory, drafts, limits, self._automata.received)
         InboxService.__init__(self, node, clock, presence, memory, issuer, limits)
         KeyService.__init__(self, node, known, limits)
         self._spawn, self._fanout = spawn, fanout

@@ -108,6 +108,7 @@ async def test_m10_pull_pages_upwards_and_repeats_itself(tmp_path: Path) -> None
 
 
 @pytest.mark.seed("S0-036")
+@pytest.mark.limit("message.page_rows")
 async def test_m10_the_limit_is_100_at_most_200_and_clamped(tmp_path: Path) -> None:
     async with post_office(tmp_path) as post:
         await fill(post, 201)
@@ -118,6 +119,7 @@ async def test_m10_the_limit_is_100_at_most_200_and_clamped(tmp_path: Path) -> N
         assert (await peer_pull(bob))["count"] == 200
 
 
+@pytest.mark.limit("message.page_octets")
 async def test_a_page_is_cut_by_bytes_but_never_empty(tmp_path: Path) -> None:
     async with post_office(tmp_path, limits={"message.page_octets": 1_000}) as post:
         alice, bob = post.offline(), post.offline(BOB)
@@ -198,6 +200,7 @@ async def test_m13_an_ack_by_sender_tells_that_sender_in_its_own_words(tmp_path:
 
 
 @pytest.mark.seed("S0-046")
+@pytest.mark.limit("message.online_aids")
 async def test_m15_query_online_answers_for_up_to_100_aids(tmp_path: Path) -> None:
     async with post_office(tmp_path) as post:
         alice = await post.connect(ALICE)
@@ -220,6 +223,7 @@ async def test_m15_a_device_is_online_when_its_availability_says_so(tmp_path: Pa
 
 
 @pytest.mark.seed("S0-025")
+@pytest.mark.limit("message.ttl_s")
 async def test_m16_messages_age_out_after_a_day_and_the_floor_rises(tmp_path: Path) -> None:
     async with post_office(tmp_path) as post:
         await fill(post, 2)

@@ -93,6 +93,7 @@ async def test_nobody_publishes_for_another_aid_or_device(tmp_path: Path) -> Non
             await alice.call("message.e2ee.put_prekey", **PREKEY, device_id="a2")
 
 
+@pytest.mark.limit("message.devices", "message.key_octets")
 async def test_the_size_of_a_key_and_the_number_of_devices_are_bounded(tmp_path: Path) -> None:
     async with post_office(tmp_path, limits={"message.devices": 2, "message.key_octets": 400}) as post:
         for device in ("b1", "b2", "b1"):

@@ -111,6 +111,7 @@ async def test_m4_to_and_payload_are_needed(tmp_path: Path, params: dict[str, An
 
 
 @pytest.mark.seed("S0-032")
+@pytest.mark.limit("message.payload_octets")
 async def test_m4_a_payload_may_be_as_large_as_the_limit_and_no_larger(tmp_path: Path) -> None:
     async with post_office(tmp_path) as post:
         alice = post.offline()
@@ -128,6 +129,7 @@ async def test_m4_white_space_does_not_count_against_the_payload_limit(tmp_path:
         assert row["payload"] == {"a": 1, "b": 2, "c": 3}
 
 
+@pytest.mark.limit("message.row_octets")
 async def test_an_encrypted_payload_that_no_reader_could_receive_is_refused(tmp_path: Path) -> None:
     async with post_office(tmp_path, limits={"message.row_octets": 2_000}) as post:
         alice = post.offline()
@@ -136,6 +138,7 @@ async def test_an_encrypted_payload_that_no_reader_could_receive_is_refused(tmp_
             await alice.send(BOB, envelope(ALICE, BOB, [(BOB, "")]) | {"ciphertext": '"' * 1_000})
 
 
+@pytest.mark.limit("message.id_length")
 async def test_a_message_id_has_at_most_128_characters(tmp_path: Path) -> None:
     async with post_office(tmp_path) as post:
         await post.offline().send(BOB, message_id="m" * 128)
@@ -210,6 +213,7 @@ async def test_a_message_for_one_device_is_seen_by_that_device_only(tmp_path: Pa
         assert [e["payload"]["text"] for e in await two.events()] == ["hi"]
 
 
+@pytest.mark.limit("message.inbox_rows", "message.inbox_octets")
 async def test_an_inbox_that_is_full_refuses_and_keeps_what_it_has(tmp_path: Path) -> None:
     limits = {"message.inbox_rows": 3, "message.inbox_octets": 200}
     async with post_office(tmp_path, limits=limits) as post:
@@ -226,6 +230,7 @@ async def test_an_inbox_that_is_full_refuses_and_keeps_what_it_has(tmp_path: Pat
 
 
 @pytest.mark.seed("S0-044", "S0-045", "S0-050")
+@pytest.mark.limit("message.recall_s")
 async def test_m14_a_recalled_message_is_a_tombstone_and_its_recipient_hears_of_it(tmp_path: Path) -> None:
     async with post_office(tmp_path) as post:
         alice, bob = post.offline(), await post.connect(BOB)
@@ -248,6 +253,7 @@ async def test_m14_a_recalled_message_is_a_tombstone_and_its_recipient_hears_of_
 
 
 @pytest.mark.seed("S0-044", "S0-045")
+@pytest.mark.limit("message.recall_s")
 async def test_m14_every_refusal_of_a_recall_has_its_word(tmp_path: Path) -> None:
     async with post_office(tmp_path) as post:
         alice, carol = post.offline(), post.offline(CAROL)
@@ -269,6 +275,7 @@ async def test_m14_every_refusal_of_a_recall_has_its_word(tmp_path: Path) -> Non
         assert again["errors"] == [{"message_id": "new", "error": "already_recalled"}]
 
 
+@pytest.mark.limit("message.recall_ids")
 async def test_m14_a_recall_names_1_to_100_ids(tmp_path: Path) -> None:
     async with post_office(tmp_path) as post:
         alice = post.offline()

@@ -60,6 +60,7 @@ async def test_m7_another_sender_goes_to_the_other_instance_and_keeps_it(tmp_pat
 
 
 @pytest.mark.seed("S0-023", "S0-038")
+@pytest.mark.limit("message.ring_rows")
 async def test_m8_the_201st_message_evicts_the_oldest_and_says_so(tmp_path: Path) -> None:
     async with post_office(tmp_path) as post:
         await fill(post, 200)
@@ -88,6 +89,7 @@ async def test_m8_what_was_acknowledged_is_evicted_without_being_a_loss(tmp_path
 
 
 @pytest.mark.seed("S0-023", "S0-038")
+@pytest.mark.limit("message.ring_s")
 async def test_m8_after_five_minutes_the_ring_is_empty_by_policy(tmp_path: Path) -> None:
     async with post_office(tmp_path) as post:
         await fill(post, 2)
@@ -165,6 +167,7 @@ async def test_an_acknowledged_queue_message_tells_its_sender(tmp_path: Path) ->
         assert [event["ack_seq"] for event in await alice.events("message.ack")] == [1]
 
 
+@pytest.mark.limit("message.ring_total_octets")
 async def test_memory_for_queue_and_volatile_messages_is_bounded(tmp_path: Path) -> None:
     async with post_office(tmp_path, limits={"message.ring_total_octets": 100}) as post:
         alice = post.offline()
@@ -177,6 +180,7 @@ async def test_memory_for_queue_and_volatile_messages_is_bounded(tmp_path: Path)
         await alice.send(CAROL, {"t": "x" * 60}, ttl=9)
 
 
+@pytest.mark.limit("message.ring_octets")
 def test_the_ring_of_an_aid_is_bounded_in_bytes() -> None:
     limits = Limits({"message.ring_octets": 50})
     ring = Ring(limits)
@@ -186,6 +190,7 @@ def test_the_ring_of_an_aid_is_bounded_in_bytes() -> None:
     assert (ring.earliest(BOB, 0), ring.dropped(BOB)) == (3, 2)
 
 
+@pytest.mark.limit("message.affinity_s")
 def test_g35_affinity_ends_after_five_minutes_of_silence() -> None:
     routes, live = Routes(Limits()), [instance("b1"), instance("b2")]
     chosen = routes.choose(live, ALICE, 0)
@@ -210,6 +215,7 @@ def test_an_instance_that_is_gone_is_replaced() -> None:
     assert routes.choose([], ALICE, 2) is None
 
 
+@pytest.mark.limit("message.affinities")
 def test_routes_forget_the_oldest_pairs() -> None:
     limits = Limits({"message.affinities": 2})
     routes, live = Routes(limits), [instance("b1")]

@@ -79,6 +79,7 @@ async def test_m24_a_volatile_message_is_gone_after_its_time_and_after_a_restart
             await bob.call("message.v2.pull", after_volatile_cursor=sent["volatile_cursor"])
 
 
+@pytest.mark.limit("message.volatile_s")
 async def test_m24_the_life_of_a_volatile_message_is_clamped_and_zero_is_for_ever(tmp_path: Path) -> None:
     async with post_office(tmp_path) as post:
         alice = post.offline()
@@ -131,6 +132,7 @@ async def test_pages_of_volatile_messages_go_on_behind_a_cursor(tmp_path: Path) 
                 await bob.call("message.v2.pull", **BY_ALICE, after_volatile_cursor=wrong)
 
 
+@pytest.mark.limit("message.volatile_rows")
 async def test_more_volatile_messages_than_there_is_room_for_are_a_declared_loss(tmp_path: Path) -> None:
     async with post_office(tmp_path, limits={"message.volatile_rows": 2}) as post:
         for number in range(3):
