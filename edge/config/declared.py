@@ -84,6 +84,13 @@ class TlsSettings(Section, frozen=True, kw_only=True):
     cert: Annotated[str, say("PEM file with the certificate chain.", "/etc/aun-edge/tls/cert.pem")] = ""
     key: Annotated[str, say("PEM file with the private key of `cert`.", "/etc/aun-edge/tls/key.pem")] = ""
     min_version: Annotated[Literal["1.2", "1.3"], say("Oldest TLS version that is spoken.", "1.3")] = "1.2"
+    client_cert: Annotated[
+        Literal["off", "optional", "required"], say("Whether clients may or must show a certificate.", "optional")
+    ] = "off"
+    client_ca: Annotated[
+        str,
+        say("PEM file with the authorities of client certificates; empty: our own.", "/etc/ssl/clients.pem"),
+    ] = ""
     names: Annotated[list[str], say("Further names and addresses in the node's own certificate.", ["box.lan"])] = []
 
 

@@ -32,6 +32,7 @@ from edge.protocol.urls import Names, gateway_url, public_url
 from edge.services import agent_md as cards
 from edge.services.admin import AdminService, Method, Reloaded
 from edge.services.auth.agents import AgentService
+from edge.services.auth.certificates import CertificateDesk
 from edge.services.auth.service import AuthService
 from edge.services.ca import CaService
 from edge.services.message.service import MessageService
@@ -239,7 +240,13 @@ class House:
         )
         self.ctl = ControlSocket(config.state_dir / "run", self.sessions, self.clock, self.limits, self._tasks.spawn)
         self.app = self._app(asked.well)
-        files = TlsFiles(cert=config.tls.cert, key=config.tls.key, min_version=config.tls.min_version)
+        files = TlsFiles(
+            cert=config.tls.cert,
+            key=config.tls.key,
+            client_ca=config.tls.client_ca,
+            client_cert=config.tls.client_cert,
+            min_version=config.tls.min_version,
+        )
         self.renewal = Renewal(self.identity, files, config.tls.names, self.clock, self.ca.start)
         self._built = True
 
@@ -252,13 +259,20 @@ class House:
         """The one HTTP application of every HTTP listener."""
         config = self._config
         hosts = Hosts([self.issuer, f"*.{self.issuer}", *config.http.hosts, *config.tls.names])
-        doors = Doors(self.auth, self.limiter, hosts, insecure_local=config.http.insecure_local)
+        doors = Doors(
+            self.auth,
+            self.limiter,
+            hosts,
+            insecure_local=config.http.insecure_local,
+            certificates=CertificateDesk(self.node, self.clock, self.identity).principal,
+        )
         about = a2a.About(
             issuer=self.issuer,
             version=__version__,
             name=config.node.name or socket.gethostname(),
             provider=config.node.provider,
             secured=not config.http.insecure_local,
+            mutual_tls=config.tls.client_cert != "off",
             **({"description": config.a2a.description} if config.a2a.description else {}),
         )
         agents = a2a.A2A(self.dispatcher, self.gate.skills, self.clock, about).routes() if config.a2a.enabled else []

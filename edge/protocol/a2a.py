@@ -284,6 +284,7 @@ class Card(msgspec.Struct, frozen=True, kw_only=True):
     version: str
     skills: Sequence[Skill]
     secured: bool
+    mutual_tls: bool = False
     provider: str = ""
     provider_url: str = ""
 
@@ -309,19 +310,23 @@ def card(facts: Card, *, early: bool = False) -> bytes:
     if facts.provider:
         shown["provider"] = {"organization": facts.provider, "url": facts.provider_url or facts.url}
     if facts.secured:
-        shown |= _security()
+        shown |= _security(mutual_tls=facts.mutual_tls)
     if early:
         shown["authentication"] = {"schemes": ["bearer"] if facts.secured else []}
     return dumps(shown)
 
 
-def _security() -> dict[str, Any]:
-    """One scheme with the keys of both generations in it; every SDK we ran reads that."""
-    scheme = {"type": "http", "scheme": "bearer", "httpAuthSecurityScheme": {"scheme": "bearer"}}
+def _security(*, mutual_tls: bool) -> dict[str, Any]:
+    """Schemes with the keys of both generations in them; every SDK we ran reads that. One of them is enough."""
+    schemes: dict[str, Any] = {
+        "bearer": {"type": "http", "scheme": "bearer", "httpAuthSecurityScheme": {"scheme": "bearer"}}
+    }
+    if mutual_tls:
+        schemes["certificate"] = {"type": "mutualTLS", "mtlsSecurityScheme": {}}
     return {
-        "securitySchemes": {"bearer": scheme},
-        "security": [{"bearer": []}],
-        "securityRequirements": [{"schemes": {"bearer": {"list": []}}}],
+        "securitySchemes": schemes,
+        "security": [{name: []} for name in schemes],
+        "securityRequirements": [{"schemes": {name: {"list": []}}} for name in schemes],
     }
 
 

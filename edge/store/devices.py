@@ -165,6 +165,11 @@ def known(unit: Unit) -> Known:
     return made
 
 
+def has_aid(unit: Unit, aid: str) -> bool:
+    """Whether a device of this node has that AID and is not forgotten."""
+    return bool(unit.run("SELECT 1 FROM device WHERE aid = ? AND state != ? LIMIT 1", (aid, FORGOTTEN)))
+
+
 def forget(unit: Unit, slug: str) -> None:
     """End a device: a tombstone stays; its capabilities, hardware ids, sources and grants are gone."""
     unit.run("UPDATE device SET state = ? WHERE slug = ?", (FORGOTTEN, slug))

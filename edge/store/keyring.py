@@ -218,7 +218,10 @@ class Identity:
         context.minimum_version = ssl.TLSVersion.TLSv1_3 if newest else ssl.TLSVersion.TLSv1_2
         context.set_alpn_protocols(["http/1.1"])
         if files.client_cert != "off":
-            context.load_verify_locations(cafile=files.client_ca or None)
+            if files.client_ca:
+                context.load_verify_locations(cafile=files.client_ca)
+            else:
+                context.load_verify_locations(cadata=self.chain_pem)
             context.verify_mode = ssl.CERT_REQUIRED if files.client_cert == "required" else ssl.CERT_OPTIONAL
         self.reload_tls(context, files)
         return context

@@ -59,6 +59,7 @@ class About(msgspec.Struct, frozen=True, kw_only=True):
     provider: str = ""
     provider_url: str = ""
     secured: bool = True
+    mutual_tls: bool = False
 
 
 class A2A:
@@ -113,6 +114,7 @@ class A2A:
             version=about.version,
             skills=skills,
             secured=about.secured,
+            mutual_tls=about.mutual_tls,
             provider=about.provider,
             provider_url=about.provider_url,
         )
