@@ -44,6 +44,7 @@ class Delivery(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     v2: bool = False
     own: bool = False
     recalled: bool = False
+    targeted: bool = False
     prev: int = 0
     cursor: str = ""
     expires_ms: int = 0
@@ -74,7 +75,7 @@ class Recalled(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 def render(event: Event, hello: Mapping[str, Any]) -> bytes | None:
     """An event as the connection that announced `hello` reads it; None when it is not for it."""
-    if event.kind.startswith("task."):
+    if event.kind.startswith("task.") or event.kind == "message.read_changed":
         return jsonrpc.notification(f"event/{event.kind}", event.body or b"{}")
     shown = _MESSAGE_EVENTS.get(event.kind)
     return shown(event, hello) if shown else None

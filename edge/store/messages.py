@@ -19,8 +19,9 @@ from edge.store.migration import statements
 INBOX = "inbox"
 """The log that numbers inboxes; its key is the owner's AID."""
 
-ENCRYPTED, QUIET, RECALLED, SYNC, V2 = 1, 2, 4, 8, 16
-"""Flags of a row: `encrypted` on the wire; not to be rendered; a tombstone; the sender's own copy; a V2 envelope."""
+ENCRYPTED, QUIET, RECALLED, SYNC, V2, TARGETED = 1, 2, 4, 8, 16, 32
+"""Flags of a row: `encrypted` on the wire; not to be rendered; a tombstone; the sender's own copy; a V2 envelope;
+sent to one device by name."""
 
 _MESSAGE = """CREATE TABLE message (id INTEGER PRIMARY KEY, aid TEXT NOT NULL, seq INTEGER NOT NULL,
     sender TEXT NOT NULL, sender_device TEXT NOT NULL, recipient TEXT NOT NULL, message_id TEXT NOT NULL,
@@ -60,6 +61,7 @@ _USAGE = "SELECT rows, octets FROM message_inbox WHERE aid = ?"
 _LAST_OF = "SELECT coalesce(max(seq), 0) FROM message WHERE aid = ? AND sender = ?"
 _FIND = f"SELECT {_COLUMNS} FROM message WHERE message_id = ? AND sender = ? ORDER BY id"
 _KNOWN_ID = "SELECT 1 FROM message WHERE message_id = ? LIMIT 1"
+_SEEN_BY = f"SELECT {_COLUMNS} FROM message WHERE message_id = ? AND ? IN (aid, sender) ORDER BY aid <> ? LIMIT 1"
 _SEEN = "(devices = '' OR instr(devices, char(10) || ? || char(10)))"
 _INBOX_SIZES = f"SELECT seq, length(payload) FROM message WHERE aid = ? AND seq > ? AND {_SEEN} ORDER BY seq LIMIT ?"
 _PEER_SIZES = f"""SELECT seq, length(payload) FROM message WHERE aid = ? AND sender = ? AND seq > ? AND {_SEEN}
@@ -200,6 +202,12 @@ def usage(unit: Unit, aid: str) -> tuple[int, int]:
 def find(unit: Unit, sender: str, message_id: str) -> list[Message]:
     """The rows that one sender made under this id, in any inbox, oldest first."""
     return [_message(row) for row in unit.run(_FIND, (message_id, sender))]
+
+
+def seen_by(unit: Unit, aid: str, message_id: str) -> Message | None:
+    """The message that an AID knows by this id: in its inbox rather than sent by it; None without one."""
+    found = unit.run(_SEEN_BY, (message_id, aid, aid))
+    return _message(found[0]) if found else None
 
 
 def used(unit: Unit, message_id: str) -> bool:

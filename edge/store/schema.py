@@ -13,6 +13,7 @@ from edge.store import (
     mqtt,
     once,
     opening,
+    read_states,
     readings,
     tasks,
 )
@@ -29,6 +30,7 @@ MIGRATIONS: list[Migration] = [
     *devices.MIGRATIONS,
     *readings.MIGRATIONS,
     *messages.MIGRATIONS,
+    *read_states.MIGRATIONS,
     *mqtt.MIGRATIONS,
     *tasks.MIGRATIONS,
 ]

@@ -79,6 +79,7 @@ class Drafts:
             encrypted=asked.encrypted or kind.startswith("e2ee."),
             render=asked.need_render,
             v2=v2,
+            targeted=bool(target),
         )
         parts = self._copies(message, head) if kind == MULTI_DEVICE else (message, *_own_copy(message, wrapped))
         return Draft(who=who, message=message, parts=parts, target=target, wrapped=wrapped)

@@ -20,7 +20,7 @@ from edge.protocol.aun_events import Acked, Delivery
 from edge.services.message.records import RING_TOTAL
 from edge.services.message.ring import Ring, Routes
 from edge.services.message.volatile import Volatile
-from edge.store.messages import ENCRYPTED, QUIET, RECALLED, SYNC, V2, Message, Reader
+from edge.store.messages import ENCRYPTED, QUIET, RECALLED, SYNC, TARGETED, V2, Message, Reader
 
 Known = Callable[[Unit, str], bool]
 """Does this AID exist on this node? Runs inside a unit."""
@@ -136,7 +136,8 @@ def row_of(message: Delivery, at: Stamp) -> Message:
         flags=(ENCRYPTED if message.encrypted else 0)
         | (0 if message.render else QUIET)
         | (SYNC if message.own else 0)
-        | (V2 if message.v2 else 0),
+        | (V2 if message.v2 else 0)
+        | (TARGETED if message.targeted else 0),
         sent_ms=message.sent_ms,
         at=at,
         payload=bytes(message.payload),

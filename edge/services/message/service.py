@@ -25,8 +25,10 @@ from edge.services.message.inbox import InboxService
 from edge.services.message.keys import KeyService
 from edge.services.message.memory import Known, Memory
 from edge.services.message.post import PostService
+from edge.services.message.reads import ReadService
 from edge.services.message.records import TTL, Send
 from edge.services.message.ring import place
+from edge.services.message.thoughts import ThoughtService
 from edge.store import messages
 from edge.store.messages import Reader
 
@@ -36,7 +38,7 @@ SWEEP_US = 60 * SECOND
 SWEEP_ROWS = 500
 
 
-class MessageService(PostService, InboxService, KeyService):
+class MessageService(PostService, InboxService, KeyService, ReadService, ThoughtService):
     """Point-to-point messages. `known` says which AIDs exist; `issuer` is the part behind their first dot."""
 
     def __init__(
@@ -58,6 +60,8 @@ class MessageService(PostService, InboxService, KeyService):
         PostService.__init__(self, node, clock, presence, memory, drafts, limits, self._automata.received)
         InboxService.__init__(self, node, clock, presence, memory, issuer, limits)
         KeyService.__init__(self, node, known, limits)
+        ReadService.__init__(self, node, limits)
+        ThoughtService.__init__(self, node, clock, drafts, limits)
         self._spawn, self._fanout = spawn, fanout
         self._cancel: Callable[[], None] | None = None
 
