@@ -128,7 +128,8 @@ def _refuse_surrogates(value: object) -> None:
             _refuse_surrogates(item)
 
 
-_STRINGS = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
+_STRINGS = re.compile(rb'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)', re.DOTALL)
+"""A string, or what is left of one that never ends; it gives nothing back, so a scan costs its length once."""
 _BRACKETS = bytes.maketrans(b"{}", b"[]")
 _NOT_BRACKETS = bytes(byte for byte in range(256) if byte not in b"[]{}")
 _DECODER = json.JSONDecoder(object_pairs_hook=_pairs, parse_int=_integer, parse_float=_float, parse_constant=_constant)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import time
 
 import msgspec
 import pytest
@@ -80,6 +81,15 @@ def test_the_edges_are_accepted() -> None:
     assert loads('"\\ud83d\\ude00"') == "😀"
     assert loads(bytearray(b"[" * 32 + b"]" * 32)) is not None
     assert loads('"[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[\\"[["') is not None
+
+
+@pytest.mark.parametrize("unit", [b'\\"', b'"', b"\\", b'"\\', b"[]", b'["",', b"[{"])
+def test_the_depth_of_half_a_megabyte_is_told_in_a_moment(unit: bytes) -> None:
+    hostile = b"[" * 40 + b'"' + unit * (500_000 // len(unit))
+    started = time.process_time()
+    with pytest.raises(Malformed):
+        loads(hostile)
+    assert time.process_time() - started < 2
 
 
 def test_size_and_depth_end_exactly_at_their_limit() -> None:
