@@ -199,6 +199,53 @@ def test_history_recall_and_volatile_messages(town: Town) -> None:
     assert len(bob.call("message.history", sender_aid=alice.aid, before_seq=1_000)["messages"]) == 6
 
 
+def test_thoughts_and_read_positions(town: Town) -> None:
+    alice, bob = town.agent("alice"), town.agent("bobby")
+    run = {"type": "run", "id": "run-1"}
+    put = alice.call("message.thought.put", to=bob.aid, context=run, payload={"type": "thought", "text": "hm"})
+    assert put["stored_count"] == 1
+    found = bob.call("message.thought.get", sender_aid=alice.aid, context=run)
+    assert [one["payload"]["text"] for one in found["thoughts"]] == ["hm"]
+
+    sent = alice.send(bob, "read me")
+    bob.texts(1)
+    state = {"scope": "p2p", "topic_key": "t", "last_read_message_id": sent["message_id"]}
+    assert bob.call("message.read", states=[state])["updated"] == 1
+    [shared] = bob.call("message.read_state")["states"]
+    assert (shared["mapping_status"], shared["current_device_seq"]) == ("resolved", sent["seq"])
+    [changed] = bob.heard("message.read_changed", 1)
+    assert changed["last_read_message_id"] == sent["message_id"]
+
+
+def test_a_burst_arrives_once_and_in_order(town: Town) -> None:
+    alice, bob = town.agent("alice"), town.agent("bobby")
+    wanted = [str(number) for number in range(40)]
+    sent = alice.do("burst", to=bob.aid, texts=wanted)
+    assert sorted(one["seq"] for one in sent) == list(range(1, 41))
+    order = [text for _, text in sorted(zip([one["seq"] for one in sent], wanted, strict=True))]
+    assert bob.texts(40) == order
+    assert bob.heard("message.ack") == []
+    assert len(bob.texts(41, within=1)) == 40
+
+
+@pytest.mark.parametrize(("routing", "shares"), [("round_robin", [3, 3]), ("sender_affinity", [0, 6])])
+def test_of_two_workers_one_gets_each_queue_message(town: Town, routing: str, shares: list[int]) -> None:
+    alice = town.agent("alice")
+    queue = {"delivery_mode": {"mode": "queue", "routing": routing}}
+    one = town.agent("bobby", **queue)
+    two = town.start(one.profile.another_device(town.folder / "second")).connect(options=queue)
+    for number in range(6):
+        sent = alice.send(one, f"job {number}")
+        assert (sent["delivery_mode"], sent["status"]) == ("queue", "delivered")
+    for _ in range(100):
+        found = [worker.texts(0) for worker in (one, two)]
+        if len(found[0] + found[1]) >= 6 and alice.heard("message.ack")[-1]["ack_seq"] == 6:
+            break
+        time.sleep(0.05)
+    assert sorted(map(len, found)) == shares
+    assert sorted(found[0] + found[1]) == [f"job {number}" for number in range(6)]
+
+
 def test_a_recall_reaches_a_client_that_was_away(town: Town) -> None:
     alice, bob = town.agent("alice"), town.agent("bobby")
     sent = alice.send(bob, "oops")

@@ -17,6 +17,7 @@ NAMES = (
     "message.recalled",
     "message.ack",
     "message.undecryptable",
+    "message.read_changed",
 )
 
 
@@ -54,6 +55,11 @@ class Agent:
 
     async def do_call(self, command):
         return await self.client.call(command["method"], command.get("params", {}))
+
+    async def do_burst(self, command):
+        """Texts sent all at once."""
+        calls = [{"to": command["to"], "payload": {"type": "text", "text": text}} for text in command["texts"]]
+        return await asyncio.gather(*(self.client.call("message.send", {**c, "encrypt": False}) for c in calls))
 
     async def do_until_ready(self, command):
         """Wait until the client says that it is connected again, and is."""
