@@ -21,6 +21,7 @@ from edge.contract.task import Order, Report, TaskSink
 from edge.contract.time import SECOND, Clock
 from edge.contract.wire import JsonLimits, dumps, loads
 from edge.devices import limits as bounds
+from edge.devices.acks import Losses
 from edge.devices.model import Cap, Device, Latest
 from edge.devices.registry import Registry
 from edge.protocol.discovery import native
@@ -63,6 +64,7 @@ class Gate:
     def __init__(self, registry: Registry, bus: Bus, clock: Clock, *, confirm_us: int = CONFIRM_US) -> None:
         self._registry, self._bus, self._clock, self._confirm_us = registry, bus, clock, confirm_us
         self._limits, self._counters = registry.limits, registry.counters
+        self._losses = Losses(registry.node, clock)
         self._sink: TaskSink | None = None
         self._open: dict[str, _Open] = {}
         registry.on_value.append(self._valued)
@@ -169,6 +171,9 @@ class Gate:
         )
 
         def taken(error: BaseException | None) -> None:
+            if error is not None and not _may_pass(error):
+                self._refused(report, error, done)
+                return
             if error is None and entry is not None:
                 entry.seq = max(entry.seq, said.seq)
                 if said.state in _FINAL and self._open.get(task_id) is entry:
@@ -179,6 +184,17 @@ class Gate:
             done(None)
             return
         self._sink.report(report, taken)
+
+    def _refused(self, report: Report, error: BaseException, done: Done) -> None:
+        """What a device said can never be taken: it is acked and in the ledger, and its task ends with why."""
+        self._counters["refused reports"] += 1
+        log.warning("task %s: what %s said is refused: %s", report.task_id, report.device, error)
+        self._losses.add("task", report.task_id, 1, "refused report", report.device, done)
+        entry = self._open.get(report.task_id)
+        if entry is not None:
+            self._close(report.task_id)
+            text = error.message if isinstance(error, EdgeError) else "what the device said cannot be used"
+            self._report(entry.order, "failed", reason="bad_report", text=text)
 
     # Orders.
 
@@ -364,7 +380,7 @@ class Gate:
         """A report of the node's own; tried again while the store refuses it."""
 
         def taken(error: BaseException | None) -> None:
-            if error is None or not getattr(error, "retryable", False):
+            if error is None or not _may_pass(error):
                 return
             if left <= 0:
                 self._counters["reports lost"] += 1
@@ -374,6 +390,11 @@ class Gate:
 
         if self._sink is not None:
             self._sink.report(report, taken)
+
+
+def _may_pass(error: BaseException) -> bool:
+    """Whether it is the store or the moment, not what was said."""
+    return isinstance(error, OSError) or (isinstance(error, EdgeError) and error.retryable)
 
 
 def _params(order: Order) -> dict[str, Any]:

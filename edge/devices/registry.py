@@ -21,22 +21,15 @@ from edge.contract.time import SECOND, Clock, Stamp
 from edge.contract.wire import dumps, loads
 from edge.devices import limits as bounds
 from edge.devices.model import Cap, Device, Latest, Pending, Routes, moment
-from edge.protocol.discovery.config import slug as slugged
+from edge.devices.names import Names
 from edge.protocol.discovery.record import Component, DeviceInfo, Found, Refusal, Refused
 from edge.store import devices as table
 from edge.store.database import Database
 from edge.store.devices import FORGOTTEN, PRESENT, RETIRED, CapabilityRow, Change, DeviceRow, SourceRow
 from edge.store.readings import Readings
 
-KNOWN_ROOTS = frozenset(
-    "aun homeassistant tele stat cmnd zigbee2mqtt tasmota homie shellies esphome spbv1-0 rtl-433 ruuvi home".split()
-)
-"""First topic levels that belong to conventions: no device may have one as its slug."""
-
 RESTATE_ROWS = 50_000
 """After so many rows, whatever has been silent meanwhile is restated: the start walks back twice that at most."""
-
-RESERVED_S = 60
 
 
 def everything(admission: Admission) -> bool:
@@ -63,7 +56,7 @@ class Registry:
         self.issuer, self.clock, self.node, self.limits = issuer, clock, node, limits
         self.readings = Readings(hot)
         self.routes = Routes()
-        self.roots = set(KNOWN_ROOTS)
+        self.names = Names(clock, self._used)
         self.sources: dict[str, Source] = {}
         self.counters: Counter[str] = Counter()
         self.on_value: list[Callable[[Cap, Latest, bool], None]] = []
@@ -73,7 +66,6 @@ class Registry:
         self._by_aid: dict[str, Device] = {}
         self._hardware: dict[str, Device] = {}
         self._cap_ids: dict[int, Cap] = {}
-        self._reserved: dict[str, int] = {}
         self._announcing: Counter[str] = Counter()
         self._unsaved: set[str] = set()
 
@@ -188,19 +180,6 @@ class Registry:
 
     # Names.
 
-    def reserve(self, wanted: str) -> str:
-        """Take a slug for a device that the owner adds; held a minute for its commit.
-
-        Raises `Refusal` when the name is none, belongs to a convention, or is taken.
-        """
-        slug = slugged(wanted, "-")
-        if not self._good(slug):
-            raise Refusal("bad name", f"{wanted[:64]!r}: 2 to 40 letters, digits and hyphens, no known topic root")
-        if self._taken(slug):
-            raise Refusal("taken", slug)
-        self._reserved[slug] = self.clock.now().mono_us
-        return slug
-
     def fresh(self, slug: str, name: str, native: str, owner: str) -> DeviceRow:
         """The row of a new device of this slug: the next generation if there was one before."""
         old = self._devices.get(slug)
@@ -216,7 +195,7 @@ class Registry:
 
     def enrol(self, row: DeviceRow, hardware: Iterable[str]) -> None:
         """A device that the owner added is on disk."""
-        self._reserved.pop(row.slug, None)
+        self.names.release(row.slug)
         device = Device(row)
         self._enter(device)
         for one in hardware:
@@ -234,26 +213,6 @@ class Registry:
         device.row = msgspec.structs.replace(device.row, state=FORGOTTEN)
         for topic in [topic for topic, source in self.sources.items() if source.row.slug == slug]:
             self._unremember(topic)
-
-    def _taken(self, slug: str) -> bool:
-        device = self._devices.get(slug)
-        held = self._reserved.get(slug)
-        if held is not None and self.clock.now().mono_us - held > RESERVED_S * SECOND:
-            del self._reserved[slug]
-            held = None
-        return held is not None or (device is not None and device.state != FORGOTTEN)
-
-    def _good(self, slug: str) -> bool:
-        return 2 <= len(slug) <= 40 and slug not in self.roots
-
-    def _slug(self, hints: Iterable[str]) -> str:
-        """The first hint that makes a slug, with a number behind it when it is taken."""
-        made = next((one for hint in hints if self._good(one := slugged(hint, "-"))), "device")
-        slug, count = made, 1
-        while self._taken(slug):
-            count += 1
-            slug = f"{made}-{count}"
-        return slug
 
     # Announcements.
 
@@ -371,7 +330,7 @@ class Registry:
         if mine >= self.limits[bounds.DEVICES_PER_PUBLISHER]:
             self.limits.hit(bounds.DEVICES_PER_PUBLISHER)
             raise Refusal("too many devices", f"over {self.limits[bounds.DEVICES_PER_PUBLISHER]} by {who}")
-        slug = self._slug((*found.device.hints, *([by.user] if by.user else [])))
+        slug = self.names.first((*found.device.hints, *([by.user] if by.user else [])))
         return Device(self.fresh(slug, "", "", who)), True
 
     def _speaks_for(self, by: Admission, device: Device) -> bool:
@@ -454,6 +413,10 @@ class Registry:
         )
 
     # Memory.
+
+    def _used(self, slug: str) -> bool:
+        device = self._devices.get(slug)
+        return device is not None and device.state != FORGOTTEN
 
     def _enter(self, device: Device) -> None:
         self._devices[device.slug] = self._by_aid[device.aid] = device

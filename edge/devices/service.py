@@ -107,7 +107,7 @@ class DeviceService:
             if not valid_filter(one) or one.startswith("$") or len(one) > 256:
                 raise InvalidParams(f"not a topic filter for a device: {one[:80]!r}")
         try:
-            slug = self._registry.reserve(asked.name)
+            slug = self._registry.names.reserve(asked.name)
         except Refusal as error:
             if error.reason == "taken":
                 raise NameTaken(

@@ -6,7 +6,15 @@ from typing import Any
 
 import pytest
 
-from edge.contract.errors import EdgeError, InvalidParams, NotFound, StorageFull, TaskTerminal, TooLarge
+from edge.contract.errors import (
+    EdgeError,
+    InvalidParams,
+    NotFound,
+    OutputTooLarge,
+    StorageFull,
+    TaskTerminal,
+    TooLarge,
+)
 from edge.contract.limit import Limits
 from edge.contract.principal import Principal
 from edge.contract.task import Order
@@ -418,6 +426,40 @@ async def test_an_event_that_could_not_be_written_may_come_again(tmp_path: Path)
         h.tasks.refuse = None
         assert (await h.say(who, topic, event)).acked
         assert len(h.tasks.of("T1")) == 1
+
+
+async def test_what_can_never_be_taken_is_acked_in_the_ledger_and_ends_its_task(tmp_path: Path) -> None:
+    async with house(tmp_path) as h:
+        who = await native(h)
+        await h.order("T1", "dev.work", "")
+        h.tasks.refuse_once = OutputTooLarge()
+        event = {"seq": 1, "state": "completed", "artifact": {"parts": []}}
+        assert (await h.say(who, "aun/v1/dev/task/T1/event", event)).acked
+        assert await h.drops() == {("task", "refused report"): 1}
+        assert (h.tasks.last("T1").state, h.tasks.last("T1").reason) == ("failed", "bad_report")
+        assert "too large" in text(h, "T1")
+        h.tasks.refuse_once = ValueError()
+        assert (await h.say(who, "aun/v1/dev/task/T2/event", event)).acked
+        assert h.tasks.of("T2") == []
+
+
+async def test_an_order_that_waited_while_the_capability_changed_ends_with_the_truth(tmp_path: Path) -> None:
+    async with house(tmp_path) as h:
+        who = await entity(h, "switch", avty_t="dev/alive")
+        await h.say(who, "dev/alive", "offline")
+        await h.order("T1", "dev.switch", "on")
+        read_only = {"name": None, "stat_t": "dev/state", "avty_t": "dev/alive", "dev": DEVICE}
+        await h.say(who, "homeassistant/switch/dev/config", read_only)
+        await h.say(who, "dev/alive", "online")
+        assert (h.tasks.last("T1").state, h.tasks.last("T1").reason) == ("failed", "not_writable")
+    async with house(tmp_path) as h:
+        await h.say(who, "homeassistant/text/dev/config", {**read_only, "name": "t", "cmd_t": "dev/set"})
+        await h.say(who, "dev/alive", "offline")
+        await h.order("T2", "dev.t", "set", 'say "hi"')
+        quoting = {**read_only, "name": "t", "cmd_t": "dev/set", "cmd_tpl": '{"t": "{{ value }}"}'}
+        await h.say(who, "homeassistant/text/dev/config", quoting)
+        await h.say(who, "dev/alive", "online")
+        assert (h.tasks.last("T2").state, h.tasks.last("T2").reason) == ("failed", "invalid_params")
 
 
 async def test_a_device_cannot_speak_of_anothers_task(tmp_path: Path) -> None:

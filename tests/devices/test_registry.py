@@ -10,7 +10,6 @@ from edge.contract.limit import Limits
 from edge.contract.principal import Principal
 from edge.devices import registry as module
 from edge.devices.records import DeviceNamed
-from edge.protocol.discovery.record import Refusal
 from edge.store.devices import capability_id
 from tests.support.clock import FakeClock
 from tests.support.house import House, house
@@ -180,24 +179,6 @@ async def test_latest_values_are_found_at_the_end_of_a_long_log(tmp_path: Path, 
         assert quiet is not None
         assert (quiet.value, quiet.at) == ("said once", at)
         assert h.registry.skill("thermo.busy").value == 299  # type: ignore[union-attr]
-
-
-@pytest.mark.parametrize("name", ["aun", "homeassistant", "Zigbee2MQTT", "", "x", "温度", "stat", "HOME"])
-async def test_a_name_of_a_convention_or_none_is_refused(tmp_path: Path, name: str) -> None:
-    async with house(tmp_path) as h:
-        with pytest.raises(Refusal) as caught:
-            h.registry.reserve(name)
-        assert caught.value.reason == "bad name"
-
-
-async def test_a_name_is_held_for_its_commit_and_free_again_when_that_never_comes(tmp_path: Path) -> None:
-    async with house(tmp_path) as h:
-        assert h.registry.reserve("Kitchen Light") == "kitchen-light"
-        with pytest.raises(Refusal) as caught:
-            h.registry.reserve("kitchen-light")
-        assert caught.value.reason == "taken"
-        h.clock.advance(61_000_000)
-        assert h.registry.reserve("kitchen-light") == "kitchen-light"
 
 
 async def test_a_forgotten_device_leaves_its_name_for_another_with_a_history_of_its_own(tmp_path: Path) -> None:

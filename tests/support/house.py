@@ -18,7 +18,7 @@ from edge.devices.gate import Gate
 from edge.devices.grants import GrantBook
 from edge.devices.intake import Intake
 from edge.devices.operator import OperatorService
-from edge.devices.records import Added, AddDevice
+from edge.devices.records import AddDevice, Added
 from edge.devices.registry import Registry
 from edge.devices.service import DeviceService
 from edge.devices.tap import Taps
@@ -35,16 +35,18 @@ OPERATOR = Principal(kind=Kind.OPERATOR, aid="", scopes=frozenset({"*"}), via="c
 
 
 class Tasks:
-    """A task service that only writes down what it is told; `refuse` makes it fail."""
+    """A task service that only writes down what it is told; `refuse` makes it fail, `refuse_once` one time."""
 
     def __init__(self) -> None:
         self.reports: list[Report] = []
         self.refuse: BaseException | None = None
+        self.refuse_once: BaseException | None = None
 
     def report(self, report: Report, done: Callable[[BaseException | None], None]) -> None:
-        if self.refuse is None:
+        error, self.refuse_once = self.refuse or self.refuse_once, None
+        if error is None:
             self.reports.append(report)
-        done(self.refuse)
+        done(error)
 
     def of(self, task_id: str) -> list[Report]:
         return [report for report in self.reports if report.task_id == task_id]
