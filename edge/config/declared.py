@@ -75,7 +75,11 @@ class MqttSettings(Section, frozen=True, kw_only=True):
     """The MQTT bus."""
 
     listen: Annotated[str, address("Plain MQTT.", "127.0.0.1:0")] = "127.0.0.1:1883"
+    tls_listen: Annotated[str, address("MQTT over TLS; opens by default once a device exists.", "192.0.2.7:8883")] = (
+        "0.0.0.0:8883"
+    )
     alias_listen: Annotated[str, address("A second plain MQTT door.", "127.0.0.1:9012")] = "off"
+    tls_alias_listen: Annotated[str, address("A second door for MQTT over TLS.", "0.0.0.0:9013")] = "off"
 
 
 class TlsSettings(Section, frozen=True, kw_only=True):

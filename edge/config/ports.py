@@ -20,8 +20,17 @@ PORTS: tuple[Port, ...] = (
     Port(name="http", key="http.listen", usual="127.0.0.1:9010", about="HTTP and WebSocket"),
     Port(name="mqtt", key="mqtt.listen", usual="127.0.0.1:1883", about="MQTT"),
     Port(name="https", key="http.tls_listen", usual="0.0.0.0:9443", about="HTTPS and WSS", tls=True),
+    Port(name="mqtts", key="mqtt.tls_listen", usual="0.0.0.0:8883", about="MQTT over TLS", tls=True),
     Port(name="ws", key="http.ws_listen", usual="127.0.0.1:9011", about="alias of `http`", alias=True),
     Port(name="mqtt_alias", key="mqtt.alias_listen", usual="127.0.0.1:9012", about="alias of `mqtt`", alias=True),
+    Port(
+        name="mqtts_alias",
+        key="mqtt.tls_alias_listen",
+        usual="0.0.0.0:9013",
+        about="alias of `mqtts`",
+        tls=True,
+        alias=True,
+    ),
     Port(name="vfs", key="http.vfs_listen", usual="0.0.0.0:9014", about="alias of `https`", tls=True, alias=True),
     Port(name="metrics", key="http.metrics_listen", usual="127.0.0.1:9015", about="alias of `http`", alias=True),
 )

@@ -140,8 +140,9 @@ class Node:
         self.left_off.pop(listener.name, None)
 
     async def _serve_mqtt(self, listener: Listener, sock: socket.socket) -> None:
-        await self.house.bus.serve(sock)
-        self.endpoints[listener.name] = f"mqtt://{_shown(sock)}"
+        tls = self.house.renewal.context() if listener.tls else None
+        await self.house.bus.serve(sock, ssl=tls)
+        self.endpoints[listener.name] = f"{'mqtts' if tls else 'mqtt'}://{_shown(sock)}"
         self.house.listening(listener.name, self.endpoints[listener.name])
 
     async def _serve_http(self, listener: Listener, sock: socket.socket) -> None:

@@ -103,7 +103,7 @@ def test_where_a_value_comes_from_is_known(place: Place) -> None:
     ("text", "refusal"),
     [
         ("[mqtt]\n\nlisen = '127.0.0.1:1'\n", ":3: mqtt.lisen: no such setting; did you mean mqtt.listen?"),
-        ("[mqtt]\nzzz = 1\n", ":2: mqtt.zzz: no such setting; allowed in [mqtt]: listen, alias_listen"),
+        ("[mqtt]\nzzz = 1\n", ":2: mqtt.zzz: no such setting; allowed in [mqtt]: listen, tls_listen, alias_listen, tls_alias_listen"),
         ("[log]\nlevel = 'loud'\n", ":2: log.level: 'loud' is refused; allowed: debug, info, warning, error"),
         ("log.rate = -1\n", ":1: log.rate: -1 is refused; allowed: a whole number from 0 to 100000"),
         ("log.rate = 100001\n", ":1: log.rate: 100001 is refused; allowed: a whole number from 0 to 100000"),
@@ -212,19 +212,21 @@ def test_only_listeners_that_somebody_asked_for_may_stop_the_start(place: Place)
         ("http", 8080, False, False),
         ("mqtt", 0, True, False),
         ("https", 443, True, False),
+        ("mqtts", 8883, False, True),
     ]
 
 
 def test_a_listener_can_be_off(place: Place) -> None:
-    config = place.load(sets=["mqtt.listen=off", "http.tls_listen=off"])
+    config = place.load(sets=["mqtt.listen=off", "http.tls_listen=off", "mqtt.tls_listen=off"])
     assert [one.name for one in config.listeners()] == ["http"]
 
 
 def test_one_line_opens_the_alias_ports(place: Place) -> None:
     config = place.load(sets=["node.port_aliases=true", "http.metrics_listen=off"])
-    assert [(one.name, one.port, one.tls) for one in config.listeners()][3:] == [
+    assert [(one.name, one.port, one.tls) for one in config.listeners()][4:] == [
         ("ws", 9011, False),
         ("mqtt_alias", 9012, False),
+        ("mqtts_alias", 9013, True),
         ("vfs", 9014, True),
     ]
 

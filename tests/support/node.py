@@ -20,7 +20,7 @@ from edge.node.life import Node
 from edge.system.notify import ServiceManager
 
 ISSUER = "edge.test"
-SETS = ("http.listen=127.0.0.1:0", "mqtt.listen=127.0.0.1:0", "http.tls_listen=off")
+SETS = ("http.listen=127.0.0.1:0", "mqtt.listen=127.0.0.1:0", "http.tls_listen=off", "mqtt.tls_listen=off")
 
 
 @asynccontextmanager

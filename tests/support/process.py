@@ -21,6 +21,8 @@ QUIET = (
     "mqtt.listen=127.0.0.1:0",
     "--set",
     "http.tls_listen=off",
+    "--set",
+    "mqtt.tls_listen=off",
 )
 """Loopback and free ports only."""
 
