@@ -34,6 +34,7 @@ from edge.services.admin import AdminService, Method, Reloaded
 from edge.services.auth.agents import AgentService
 from edge.services.auth.certificates import CertificateDesk
 from edge.services.auth.service import AuthService
+from edge.services.backup import BackupService
 from edge.services.ca import CaService
 from edge.services.message.service import MessageService
 from edge.services.meta import MetaService
@@ -223,10 +224,12 @@ class House:
                 self.bus,
                 self.clock,
                 mqtt_url=lambda: self._listening.get("mqtt", ""),
+                prefix=config.devices.discovery_prefix,
             ),
             OperatorService(self.bus, self.clock, self.limits, taps),
             QueueService({"node": self.node, "hot": self.hot}, self.clock, lambda: self.losses.pending, self._counted),
             AdminService(asked.facts, self.methods, asked.reload, self.limits),
+            BackupService({"node": self.node, "hot": self.hot}, config.state_dir, self.clock, self._tasks.spawn),
         )
         self.dispatcher = Dispatcher(self.table, {"node": self.node, "hot": self.hot})
         areas.bind(self.dispatcher)

@@ -22,6 +22,7 @@ from edge.node.house import House
 from edge.node.tasks import Tasks
 from edge.node.watchdog import Watchdog
 from edge.services.admin import Reloaded
+from edge.store import restore
 from edge.system.files import StateLock, write_atomic
 from edge.system.lag import LoopLag
 from edge.system.logs import LogPlan, Logs
@@ -76,6 +77,7 @@ class Node:
         make_folders(self.config.state_dir)
         lock = StateLock(self.config.state_dir / "run" / "lock")
         try:
+            restore.finish(self.config.state_dir)
             await self._run()
         finally:
             lock.close()
@@ -150,7 +152,8 @@ class Node:
         made = HttpListener(self.house.app, sock, self.house.terms, tls=tls)
         await made.start()
         self._http.append(made)
-        self.endpoints |= _urls(listener.name, made.url, a2a=self.config.a2a.enabled)
+        url = f"{'https' if tls else 'http'}://{_shown(sock)}"
+        self.endpoints |= _urls(listener.name, url, a2a=self.config.a2a.enabled)
         self.house.listening(listener.name, made.url)
 
     def _device_event(self, event: Event) -> None:
@@ -249,8 +252,13 @@ def _plan(config: Config) -> LogPlan:
     )
 
 
+WILDCARDS = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104  read, not bound
+"""How this machine reaches a listener that is on every address: what scripts beside the node need."""
+
+
 def _shown(sock: socket.socket) -> str:
     host, port = sock.getsockname()[:2]
+    host = WILDCARDS.get(host, host)
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 

@@ -103,7 +103,7 @@ def test_where_a_value_comes_from_is_known(place: Place) -> None:
     ("text", "refusal"),
     [
         ("[mqtt]\n\nlisen = '127.0.0.1:1'\n", ":3: mqtt.lisen: no such setting; did you mean mqtt.listen?"),
-        ("[mqtt]\nzzz = 1\n", ":2: mqtt.zzz: no such setting; allowed in [mqtt]: listen, tls_listen, alias_listen, tls_alias_listen"),
+        ("[mqtt]\nzzz = 1\n", ":2: mqtt.zzz: no such setting; allowed in [mqtt]: listen, tls_listen, alias_listen"),
         ("[log]\nlevel = 'loud'\n", ":2: log.level: 'loud' is refused; allowed: debug, info, warning, error"),
         ("log.rate = -1\n", ":1: log.rate: -1 is refused; allowed: a whole number from 0 to 100000"),
         ("log.rate = 100001\n", ":1: log.rate: 100001 is refused; allowed: a whole number from 0 to 100000"),
