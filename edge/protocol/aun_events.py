@@ -21,6 +21,9 @@ PUSHED_TWICE = 65_536
 PUSHED_ONCE = 524_288
 """Above this size a connection that pulls by peer gets a hint without the payload: two frames must fit its 2 MiB."""
 
+FIRST_MOST = 1_045_000
+"""The 0.2 SDK drops the connection at a frame above 1 MiB, for ever again at each pull: it gets a stand-in."""
+
 
 class Delivery(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A message on its way to a reader, and the body of `message.received`. The number is the event's.
@@ -79,6 +82,19 @@ def render(event: Event, hello: Mapping[str, Any]) -> bytes | None:
         return jsonrpc.notification(f"event/{event.kind}", event.body or b"{}")
     shown = _MESSAGE_EVENTS.get(event.kind)
     return shown(event, hello) if shown else None
+
+
+def first_generation(hello: Mapping[str, Any]) -> bool:
+    """Does a connection announce itself as the 0.2 SDK does?"""
+    return _capability(hello, "e2ee") and not aun.hello(hello).peer_pull
+
+
+def bearable(message: Delivery, hello: Mapping[str, Any]) -> Delivery:
+    """The message, or a stand-in that says how large it is to a client which could not receive it."""
+    if len(message.payload) <= FIRST_MOST or not first_generation(hello):
+        return message
+    notice = {"type": "message.oversize", "octets": len(message.payload)}
+    return msgspec.structs.replace(message, payload=msgspec.Raw(dumps(notice)), encrypted=False)
 
 
 def flat_row(message: Delivery, seq: int) -> dict[str, Any]:
@@ -144,7 +160,7 @@ def _received(event: Event, hello: Mapping[str, Any]) -> bytes | None:
     if message.devices and device not in message.devices:
         return None
     if not aun.hello(hello).peer_pull:
-        return jsonrpc.notification("event/message.received", dumps(flat_row(message, event.seq)))
+        return jsonrpc.notification("event/message.received", dumps(flat_row(bearable(message, hello), event.seq)))
     target = {"device_id": device} if device else {}
     params = flat_row(message, event.seq) | {"sender_aid": message.sender, "to_aid": message.to} | target
     if message.cursor:

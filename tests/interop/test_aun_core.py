@@ -133,3 +133,17 @@ def test_both_generations_exchange_plain_text(village: Village) -> None:
     assert new.texts(1) == ["from the old one"]
     new.send(old, "from the new one")
     assert old.texts(1) == ["from the new one"]
+
+
+def test_large_payloads_arrive_and_too_large_ones_are_named(village: Village) -> None:
+    """The SDK drops the connection at a frame above 1 MiB, so that it gets a stand-in for the largest payloads."""
+    alice, bob = village.agent("alice"), village.agent("bobby")
+    alice.send(bob, "x" * 1_040_000)
+    alice.send(bob, "x" * (1_048_576 - 25))
+    alice.send(bob, "small")
+    first, second, third = (one["payload"] for one in bob.heard("message.received", 3, within=30))
+    assert len(first["text"]) == 1_040_000
+    assert (second["type"], second["octets"] >= 1_048_576) == ("message.oversize", True)
+    assert third["text"] == "small"
+    page = bob.call("message.pull", after_seq=1)
+    assert page["messages"][0]["payload"]["type"] == "message.oversize"

@@ -348,3 +348,19 @@ def test_a_device_is_talked_to_by_message(town: Town) -> None:
     assert answer["from"] == sensor["aid"]
     assert "21.5" in answer["payload"]["text"]
     assert answer["payload"]["reply_to"] == sent["message_id"]
+
+
+def test_large_payloads_arrive(town: Town) -> None:
+    """The SDK itself sends no frame above 1 MiB."""
+    alice, bob = town.agent("alice"), town.agent("bobby")
+    wanted = ["x" * 900_000, "y" * 700_000, "z" * 60_000]
+    for text, sealed in zip(wanted, (False, True, True), strict=True):
+        alice.send(bob, text, encrypt=sealed)
+    assert bob.texts(3, within=30) == wanted
+    found: list[str] = []
+    before = 100
+    while before:
+        page = bob.call("message.history", sender_aid=alice.aid, before_seq=before)
+        found = [row["payload"]["text"] for row in page["messages"]] + found
+        before = page["next_before_seq"] if page["has_older"] else 0
+    assert found == wanted

@@ -10,7 +10,17 @@ import pytest
 
 from edge.contract.event import Event
 from edge.contract.wire import JsonLimits, dumps, loads
-from edge.protocol.aun_events import PUSHED_ONCE, PUSHED_TWICE, Acked, Delivery, Recalled, flat_row, render, v2_row
+from edge.protocol.aun_events import (
+    FIRST_MOST,
+    PUSHED_ONCE,
+    PUSHED_TWICE,
+    Acked,
+    Delivery,
+    Recalled,
+    flat_row,
+    render,
+    v2_row,
+)
 
 SEED = {"device": {"id": "b1"}}
 PEER = {**SEED, "capabilities": {"p2p_peer_pull_v1": True, "inline_realtime_payload_v1": True}}
@@ -110,6 +120,20 @@ def test_a_large_payload_is_pushed_once_or_not_at_all(size: int, flat: bool, inl
     assert ("payload" in params, "inline_message" in params) == (flat, inline)
     _, params = shown(event(delivery("x" * (size - empty))), SEED)
     assert "payload" in params
+
+
+def test_the_first_sdk_gets_a_stand_in_for_a_frame_it_could_not_read() -> None:
+    first = {**SEED, "capabilities": {"e2ee": True}}
+    empty = len(delivery("").payload)
+    largest, too_large = (event(delivery("x" * (FIRST_MOST - empty + more))) for more in (0, 1))
+    frame = render(largest, first)
+    assert frame is not None
+    assert FIRST_MOST < len(frame) < 1 << 20
+    _, params = shown(too_large, first)
+    assert params["payload"] == {"type": "message.oversize", "octets": FIRST_MOST + 1}
+    assert (params["seq"], params["message_id"]) == (13, "m-9")
+    for hello in (SEED, PEER):
+        assert "oversize" not in str(shown(too_large, hello)[1])[:500]
 
 
 def test_without_the_inline_capability_the_push_is_a_hint() -> None:

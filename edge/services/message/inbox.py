@@ -21,7 +21,7 @@ from edge.contract.time import Clock, wall_ms
 from edge.contract.wire import decode
 from edge.protocol import aid as aids
 from edge.protocol import aun
-from edge.protocol.aun_events import Delivery, flat_row, v2_row
+from edge.protocol.aun_events import Delivery, bearable, first_generation, flat_row, v2_row
 from edge.services.message import records as r
 from edge.services.message.drafts import sender_of
 from edge.services.message.memory import Memory, acknowledged, delivery_of
@@ -194,10 +194,10 @@ class InboxService:
         if self._jumps(call, after, head):
             self._push_missed(call, rows)
             rows, more, read_to, latest = [], more or bool(rows), head, after
-        now, aid = self._memory.now_us, reader.aid
+        now, aid, hello = self._memory.now_us, reader.aid, _hello(call)
         self._claim(reader, rows)
         page = r.Page(
-            messages=[_shown(row, v2) for row in rows],
+            messages=[_shown(Numbered(row.seq, bearable(row.message, hello)), v2) for row in rows],
             count=len(rows),
             latest_seq=latest,
             ephemeral_earliest_available_seq=self._memory.ring.earliest(aid, now),
@@ -217,7 +217,7 @@ class InboxService:
         `server_ack_seq` lies above the gap makes it forget the gap; what it missed then comes as events.
         """
         over = after < head >> INCARNATION_SHIFT << INCARNATION_SHIFT
-        return over and _first_generation(call) and self._memory.first_jump(call.door.channel)
+        return over and first_generation(_hello(call)) and self._memory.first_jump(call.door.channel)
 
     def _push_missed(self, call: Call[r.Pull], rows: Sequence[Numbered]) -> None:
         for row in rows:
@@ -485,11 +485,9 @@ def _fitting(sizes: Sequence[int], rows: int, octets: int) -> int:
     return len(sizes)
 
 
-def _first_generation(call: Call[Any]) -> bool:
-    """Does the connection announce itself as the 0.2 SDK does?"""
-    hello = decode(call.door.hello, dict[str, Any]) if call.door.hello else {}
-    capabilities = hello.get("capabilities")
-    return isinstance(capabilities, dict) and capabilities.get("e2ee") is True and not aun.hello(hello).peer_pull
+def _hello(call: Call[Any]) -> dict[str, Any]:
+    """What the connection announced."""
+    return decode(call.door.hello, dict[str, Any]) if call.door.hello else {}
 
 
 def _entry(sender: str, head: int, acked: int, boot: int, floor: int, *, volatile: bool) -> r.PeerEntry:

@@ -127,6 +127,9 @@ async def test_m4_white_space_does_not_count_against_the_payload_limit(tmp_path:
         await post.offline().raw("message.send", b'{"to":"%b","payload":%b}' % (BOB.encode(), loose))
         [row] = (await post.offline(BOB).call("message.pull"))["messages"]
         assert row["payload"] == {"a": 1, "b": 2, "c": 3}
+        blown_up = b'{"a":1%b}' % (b" " * 70_000)
+        with pytest.raises(TooLarge):
+            await post.offline().raw("message.send", b'{"to":"%b","payload":%b}' % (BOB.encode(), blown_up))
 
 
 @pytest.mark.limit("message.row_octets")
