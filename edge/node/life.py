@@ -77,7 +77,8 @@ class Node:
         make_folders(self.config.state_dir)
         lock = StateLock(self.config.state_dir / "run" / "lock")
         try:
-            restore.finish(self.config.state_dir)
+            if (aside := restore.finish(self.config.state_dir)) is not None:
+                log.warning("a restore was finished; the state before it is in %s", aside)
             await self._run()
         finally:
             lock.close()

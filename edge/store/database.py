@@ -21,12 +21,13 @@ from edge.contract.gap import Gap
 from edge.contract.limit import Limits, declare
 from edge.contract.store import Unit
 from edge.contract.time import SECOND, Clock, Stamp
-from edge.store import migrate, opening
+from edge.store import migrate, opening, snapshot
 from edge.store.connection import MEDIUM_FAILED, open_writer, primary
 from edge.store.housekeeping import Housekeeping
 from edge.store.marks import Found, Mark, Marks
 from edge.store.migration import Migration
 from edge.store.readers import Readers, ReadJob
+from edge.store.snapshot import Progress
 from edge.store.writer import BulkJob, ControlJob, Figures, Job, UnitJob, Writer
 
 T = TypeVar("T")
@@ -216,6 +217,16 @@ class Database:
         if isinstance(result, sqlite3.Error) and primary(result) in MEDIUM_FAILED:
             self.control(lambda writer: writer.distrust(result), lambda nothing: self._housekeeping.touched())
         _settle(future, result)
+
+    async def snapshot(self, to: Path, progress: Progress) -> None:
+        """Copy the file as of now to `to`; commits go on. `progress` is called in the copying thread.
+
+        Raises what it raises, `OSError`.
+        """
+        self._flush_lazy()
+        await self.ping()
+        name = f"store/{self.path.name}"
+        await _blocking(self._loop, lambda: snapshot.copy_database(self.path, to, name, progress))
 
     async def ping(self) -> None:
         """Return once the writer thread has answered (for the watchdog)."""

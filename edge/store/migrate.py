@@ -22,10 +22,15 @@ _ADD = "INSERT INTO migration (name, at) VALUES (?, datetime('now'))"
 
 def due(conn: sqlite3.Connection, migrations: Sequence[Migration], file: str) -> list[Migration]:
     """The migrations of `file` that this database has not seen, in order."""
+    done = seen(conn)
+    return [m for m in migrations if m.file == file and m.name not in done]
+
+
+def seen(conn: sqlite3.Connection) -> set[str]:
+    """The names of the migrations that this database has seen."""
     if conn.execute("SELECT 1 FROM sqlite_master WHERE name = 'migration'").fetchone() is None:
-        return [m for m in migrations if m.file == file]
-    seen = {name for (name,) in conn.execute("SELECT name FROM migration")}
-    return [m for m in migrations if m.file == file and m.name not in seen]
+        return set()
+    return {name for (name,) in conn.execute("SELECT name FROM migration")}
 
 
 def inline(conn: sqlite3.Connection, file: str, migrations: Sequence[Migration]) -> int:

@@ -62,26 +62,23 @@ class Profile:
 
 
 class Restored:
-    """At the end the node's databases are those of the moment of `keep`, as after a restore from a copy."""
+    """At the end the node is as it was at the moment of `keep`: restored from a backup taken while it ran."""
 
     def __init__(self, node: NodeProcess) -> None:
-        self._node, self._store = node, node.state_dir / "store"
-        self._copy = node.state_dir.parent / "copy"
+        self._node = node
+        self._file = node.state_dir.parent / "kept.backup"
 
     def __enter__(self) -> Restored:
         return self
 
     def keep(self) -> None:
-        """Copy the databases of the stopped node; it runs again."""
-        assert self._node.stop() == 0
-        shutil.copytree(self._store, self._copy)
-        self._node.start()
+        """Take the backup."""
+        self._node.cli("backup", "create", str(self._file))
 
     def __exit__(self, kind: object, *exc: object) -> None:
         if kind is None:
             assert self._node.stop() == 0
-            shutil.rmtree(self._store)
-            shutil.copytree(self._copy, self._store)
+            self._node.cli("backup", "restore", "--force", str(self._file))
             self._node.start()
 
 
