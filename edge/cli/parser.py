@@ -29,6 +29,7 @@ def build() -> argparse.ArgumentParser:
     _agents(verbs)
     _skills(verbs)
     _queue(verbs)
+    _backup(verbs)
     _config(verbs)
     _mqtt(verbs)
     return top
@@ -101,6 +102,19 @@ def _queue(verbs: Any) -> None:
     drops.add_argument("--client", default="", metavar="NAME", help="only this client, by the name in the list")
     drops.add_argument("--since", default="", metavar="1h", help="only the last 30m, 12h, 7d")
     drops.add_argument("--limit", type=int, default=200, metavar="LINES", help="lines at most")
+
+
+def _backup(verbs: Any) -> None:
+    group = _group(verbs, "backup", "Backups: keys, databases and local settings in one file.")
+    create = _json(_verb(group, "create", "backup:create", "Write a backup; the node may go on running."))
+    create.add_argument(
+        "file", nargs="?", type=Path, metavar="FILE", help="where to; default: a name with issuer and time, here"
+    )
+    verify = _json(_verb(group, "verify", "backup:verify", "Read a whole backup and say whether it is good."))
+    verify.add_argument("file", type=Path, metavar="FILE")
+    back = _json(_verb(group, "restore", "backup:restore_", "Put a backup in place; the node must not run."))
+    back.add_argument("file", type=Path, metavar="FILE")
+    back.add_argument("--force", action="store_true", help="replace the state that is there; it goes to quarantine")
 
 
 def _config(verbs: Any) -> None:
