@@ -1,4 +1,4 @@
-"""Reading an inbox: pull, ack, catalogue of senders, history, presence (spec aun-services §3.3).
+"""Reading an inbox: pull, ack, history, presence (spec aun-services §3.3).
 
 Two cursor scopes: the whole inbox (the seed) and one sender (`cursor_scope:"peer"`, the current SDK); an ack in one
 leaves the other where it is (C-5). The method name chooses the row format: `message.v2.*` and `message.history`
@@ -20,16 +20,14 @@ from edge.contract.store import INCARNATION_SHIFT, Store, Unit
 from edge.contract.time import Clock, wall_ms
 from edge.contract.wire import decode
 from edge.protocol import aid as aids
-from edge.protocol import aun
 from edge.protocol.aun_events import Delivery, bearable, first_generation, flat_row, v2_row
 from edge.services.message import records as r
-from edge.services.message.drafts import sender_of
 from edge.services.message.memory import Memory, acknowledged, delivery_of
+from edge.services.message.places import clamp, place_of, reader_of, scope_of
 from edge.store import messages
 from edge.store.messages import Reader
 
 GLOBAL_DEFAULT, PEER_DEFAULT, HISTORY_DEFAULT = 100, 200, 50
-PEERS_DEFAULT = 100
 
 
 class Numbered(msgspec.Struct):
@@ -89,27 +87,6 @@ class InboxService:
         return await self._ack(call)
 
     @op(
-        "message.peers",
-        scope="message:read",
-        wire={"aun": ("message.peers",)},
-        raises=(InvalidParams, NotPermitted),
-    )
-    async def peers(self, call: Call[r.Peers]) -> r.Catalogue:
-        """Who has written, and how far this device has read each of them."""
-        asked, reader = call.params, self._reader(call, r.Place())
-        if asked.filter not in ("pending", "all"):
-            raise InvalidParams("filter is pending or all")
-        if asked.filter == "pending" and (asked.limit is not None or asked.page_token is not None):
-            raise InvalidParams("pending is not paged")
-        if not await self._node.read(lambda unit: messages.frozen(unit, reader)):
-            await self._node.commit(lambda unit: messages.freeze(unit, reader))
-        await self._memory.settled(reader.aid)
-        if asked.filter == "pending":
-            return await self._pending(reader)
-        limit = _clamp(asked.limit, PEERS_DEFAULT, self._limits[r.PAGE_ROWS])
-        return await self._everybody(reader, asked.page_token or "", limit)
-
-    @op(
         "message.history",
         scope="message:read",
         wire={"aun": ("message.history",)},
@@ -117,11 +94,11 @@ class InboxService:
     )
     async def history(self, call: Call[r.History]) -> r.Page:
         """Stored messages below a number, oldest first; moves no cursor, never volatile."""
-        asked, reader = call.params, self._reader(call, call.params)
-        sender = _scope(asked)
+        asked, reader = call.params, reader_of(call, call.params)
+        sender = scope_of(asked)
         if asked.before_seq <= 0:
             raise InvalidParams("before_seq must be above 0")
-        limit = _clamp(asked.limit, PEER_DEFAULT if sender else HISTORY_DEFAULT, self._limits[r.PAGE_ROWS])
+        limit = clamp(asked.limit, PEER_DEFAULT if sender else HISTORY_DEFAULT, self._limits[r.PAGE_ROWS])
         octets = self._limits[r.PAGE_OCTETS]
 
         def work(unit: Unit) -> tuple[list[messages.Message], bool, int]:
@@ -160,10 +137,10 @@ class InboxService:
     # Pull.
 
     async def _pull(self, call: Call[r.Pull], *, v2: bool) -> r.Page:
-        asked, reader = call.params, self._reader(call, call.params)
+        asked, reader = call.params, reader_of(call, call.params)
         if asked.window_mode not in ("", "tail"):
             raise InvalidParams("window_mode is tail or absent")
-        sender = _scope(asked)
+        sender = scope_of(asked)
         if sender and asked.ack_up_to_seq is not None:
             await self._acknowledge(reader, asked.ack_up_to_seq, sender)
         if not sender:
@@ -175,7 +152,7 @@ class InboxService:
     async def _pull_inbox(self, call: Call[r.Pull], reader: Reader, *, v2: bool) -> r.Page:
         asked = call.params
         after = max(0, asked.after_seq or 0)
-        limit, octets = _clamp(asked.limit, GLOBAL_DEFAULT, self._limits[r.PAGE_ROWS]), self._limits[r.PAGE_OCTETS]
+        limit, octets = clamp(asked.limit, GLOBAL_DEFAULT, self._limits[r.PAGE_ROWS]), self._limits[r.PAGE_OCTETS]
 
         def work(unit: Unit) -> tuple[list[messages.Message], bool, int, int, int, int]:
             head, floor = messages.head(unit, reader.aid), messages.floor(unit, reader.aid)
@@ -229,7 +206,7 @@ class InboxService:
 
         The head is read before the rows, so that every row up to it is among them.
         """
-        limit, octets = _clamp(asked.limit, PEER_DEFAULT, self._limits[r.PAGE_ROWS]), self._limits[r.PAGE_OCTETS]
+        limit, octets = clamp(asked.limit, PEER_DEFAULT, self._limits[r.PAGE_ROWS]), self._limits[r.PAGE_OCTETS]
 
         def work(unit: Unit) -> tuple[list[messages.Message], bool, int, int, int, int]:
             known = messages.head(unit, reader.aid)
@@ -267,7 +244,7 @@ class InboxService:
 
     async def _pull_tail(self, asked: r.Pull, reader: Reader, sender: str, *, v2: bool) -> r.Page:
         """The newest page of a sender above `after_seq`; a window, not a proof of what lies before it."""
-        limit, octets = _clamp(asked.limit, PEER_DEFAULT, self._limits[r.PAGE_ROWS]), self._limits[r.PAGE_OCTETS]
+        limit, octets = clamp(asked.limit, PEER_DEFAULT, self._limits[r.PAGE_ROWS]), self._limits[r.PAGE_OCTETS]
 
         def work(unit: Unit) -> tuple[list[messages.Message], int, int, int, int]:
             cursor, floor = messages.cursor(unit, reader, sender), messages.floor(unit, reader.aid)
@@ -299,14 +276,14 @@ class InboxService:
     async def _queued(self, reader: Reader, known: int, sender: str = "") -> list[Numbered]:
         """What the ring holds for this reader, of the numbers that the read of the database knew of."""
         await self._memory.settled(reader.aid)
-        found = self._memory.ring.visible(reader.aid, _place(reader), self._memory.now_us, sender)
+        found = self._memory.ring.visible(reader.aid, place_of(reader), self._memory.now_us, sender)
         return [Numbered(row.seq, row.message) for row in found if row.seq <= known]
 
     def _claim(self, reader: Reader, rows: Sequence[Numbered]) -> None:
-        self._memory.ring.claim(reader.aid, _place(reader), {row.seq for row in rows})
+        self._memory.ring.claim(reader.aid, place_of(reader), {row.seq for row in rows})
 
     def _volatile(self, reader: Reader, cursor: str, sender: str) -> list[Delivery]:
-        return self._memory.volatile.after(reader.aid, _place(reader), cursor, self._memory.now_us, sender)
+        return self._memory.volatile.after(reader.aid, place_of(reader), cursor, self._memory.now_us, sender)
 
     def _add_volatile(self, page: r.Page, asked: r.Pull, reader: Reader, sender: str, limit: int, *, v2: bool) -> None:
         """Volatile messages fill the page behind the stored ones, for callers that know of them."""
@@ -325,8 +302,8 @@ class InboxService:
     # Ack.
 
     async def _ack(self, call: Call[r.Ack]) -> r.AckResult:
-        asked, reader = call.params, self._reader(call, call.params)
-        sender = _scope(asked)
+        asked, reader = call.params, reader_of(call, call.params)
+        sender = scope_of(asked)
         seq = asked.up_to_seq if asked.up_to_seq is not None else asked.seq
         cursors = {*asked.volatile_cursors, *([asked.volatile_cursor] if asked.volatile_cursor else [])}
         ids = set(asked.volatile_ids)
@@ -337,7 +314,7 @@ class InboxService:
         result = r.AckResult(success=True)
         if cursors or ids:
             done = self._memory.volatile.acknowledge(
-                reader.aid, _place(reader), cursors, ids, self._memory.now_us, sender
+                reader.aid, place_of(reader), cursors, ids, self._memory.now_us, sender
             )
             result.volatile_ack = r.VolatileAck(*done)
         now, effective = await self._acknowledge(reader, seq, sender)
@@ -359,7 +336,7 @@ class InboxService:
             return now, now
         await self._memory.settled(reader.aid)
         ring = self._memory.ring
-        mine = ring.visible(reader.aid, _place(reader), self._memory.now_us, sender)
+        mine = ring.visible(reader.aid, place_of(reader), self._memory.now_us, sender)
         queued = {row.seq: row.message.sender for row in mine if row.owner is not None}
         at_ms = wall_ms(self._clock)
 
@@ -378,87 +355,8 @@ class InboxService:
             return now, max(now, min(seq, head) if seq <= head else now)
 
         now, effective = await self._node.commit(work)
-        ring.acknowledge(reader.aid, _place(reader), effective, sender)
+        ring.acknowledge(reader.aid, place_of(reader), effective, sender)
         return now, effective
-
-    # Catalogue.
-
-    async def _pending(self, reader: Reader) -> r.Catalogue:
-        def work(unit: Unit) -> tuple[list[messages.Peer], int, int, int, dict[str, int]]:
-            waiting = {row.message.sender for row in queued} | volatile
-            found = messages.peers(unit, reader)
-            extra = {name: messages.cursor(unit, reader, name) for name in waiting}
-            return (
-                found,
-                messages.head(unit, reader.aid),
-                messages.floor(unit, reader.aid),
-                messages.boot(unit, reader),
-                extra,
-            )
-
-        ring, now = self._memory.ring, self._memory.now_us
-        queued = ring.visible(reader.aid, _place(reader), now)
-        volatile = self._memory.volatile.senders(reader.aid, _place(reader), now)
-        found, head, floor, boot, cursors = await self._node.read(work)
-        heads = {peer.sender: (peer.head, peer.acked) for peer in found}
-        for row in queued:
-            last, acked = heads.get(row.message.sender, (0, cursors[row.message.sender]))
-            heads[row.message.sender] = (max(last, row.seq), acked)
-        for name in volatile:
-            heads.setdefault(name, (0, cursors[name]))
-        entries = [
-            _entry(name, last, acked, boot, floor, volatile=name in volatile)
-            for name, (last, acked) in sorted(heads.items())
-            if last > max(acked, floor) or name in volatile
-        ]
-        return _catalogue(reader, boot, head, entries, "pending")
-
-    async def _everybody(self, reader: Reader, above: str, limit: int) -> r.Catalogue:
-        def work(unit: Unit) -> tuple[list[messages.Peer], int, int, int]:
-            found = messages.peers(unit, reader, above=above, limit=limit + 1)
-            return found, messages.head(unit, reader.aid), messages.floor(unit, reader.aid), messages.boot(unit, reader)
-
-        found, head, floor, boot = await self._node.read(work)
-        volatile = self._memory.volatile.senders(reader.aid, _place(reader), self._memory.now_us)
-        entries = [
-            _entry(peer.sender, peer.head, peer.acked, boot, floor, volatile=peer.sender in volatile)
-            for peer in found[:limit]
-        ]
-        answer = _catalogue(reader, boot, head, entries, "all")
-        answer.has_more = len(found) > limit
-        if answer.has_more:
-            answer.next_page_token = found[limit - 1].sender
-        return answer
-
-    def _reader(self, call: Call[Any], asked: r.Place) -> Reader:
-        """The place of this connection. Raises `NotPermitted` for a device or slot that is another one's (Q-18)."""
-        who = call.who
-        if asked.device_id is not None and asked.device_id != who.device_id:
-            raise NotPermitted("device_id is not the connection's")
-        slot = aun.isolation_key(who.slot)
-        if asked.slot_id is not None and aun.isolation_key(asked.slot_id) != slot:
-            raise NotPermitted("slot_id is not the connection's")
-        return Reader(sender_of(who), who.device_id, slot if who.device_id else "")
-
-
-def _scope(asked: r.Place) -> str:
-    """The sender of a request by sender, "" for the whole inbox."""
-    if asked.cursor_scope not in ("", "global", "peer"):
-        raise InvalidParams("cursor_scope is global or peer")
-    if asked.cursor_scope == "global":
-        return ""
-    if asked.cursor_scope == "peer" and not asked.sender_aid:
-        raise InvalidParams("cursor_scope peer needs sender_aid")
-    return aids.normal(asked.sender_aid) if asked.sender_aid else ""
-
-
-def _clamp(given: int | None, default: int, most: int) -> int:
-    """Limits out of range are clamped (Q-11)."""
-    return min(default, most) if given is None else max(1, min(given, most))
-
-
-def _place(reader: Reader) -> tuple[str, str]:
-    return reader.device, reader.slot
 
 
 def _shown(row: Numbered, v2: bool) -> dict[str, Any]:
@@ -488,30 +386,3 @@ def _fitting(sizes: Sequence[int], rows: int, octets: int) -> int:
 def _hello(call: Call[Any]) -> dict[str, Any]:
     """What the connection announced."""
     return decode(call.door.hello, dict[str, Any]) if call.door.hello else {}
-
-
-def _entry(sender: str, head: int, acked: int, boot: int, floor: int, *, volatile: bool) -> r.PeerEntry:
-    return r.PeerEntry(
-        sender_aid=sender,
-        head_seq=max(head, acked),
-        server_ack_seq=acked,
-        initial_after_seq=acked,
-        initialization_source="peer" if acked > boot else "bootstrap",
-        next_pending_seq=acked if head > acked else msgspec.UNSET,
-        volatile_has_more=volatile,
-        retention_floor_seq=floor,
-        earliest_available_seq=floor + 1 if floor else None,
-    )
-
-
-def _catalogue(reader: Reader, boot: int, head: int, entries: list[r.PeerEntry], asked: str) -> r.Catalogue:
-    return r.Catalogue(
-        cursor_scope="peer",
-        receiver_aid=reader.aid,
-        device_id=reader.device,
-        bootstrap_floor_seq=boot,
-        catalog_ready=True,
-        catalog_revision=head,
-        peers=entries,
-        filter=asked,
-    )

@@ -20,6 +20,7 @@ from edge.contract.task import DeviceGate
 from edge.contract.time import SECOND, Clock, Stamp, wall_us
 from edge.contract.wire import dumps
 from edge.services.message.automata import Automata
+from edge.services.message.catalogue import CatalogueService
 from edge.services.message.drafts import Drafts
 from edge.services.message.inbox import InboxService
 from edge.services.message.keys import KeyService
@@ -38,7 +39,7 @@ SWEEP_US = 60 * SECOND
 SWEEP_ROWS = 500
 
 
-class MessageService(PostService, InboxService, KeyService, ReadService, ThoughtService):
+class MessageService(PostService, InboxService, CatalogueService, KeyService, ReadService, ThoughtService):
     """Point-to-point messages. `known` says which AIDs exist; `issuer` is the part behind their first dot."""
 
     def __init__(
@@ -59,6 +60,7 @@ class MessageService(PostService, InboxService, KeyService, ReadService, Thought
         self._automata = Automata(node, gate, calls, spawn, fanout, issuer, self._reply)
         PostService.__init__(self, node, clock, presence, memory, drafts, limits, self._automata.received)
         InboxService.__init__(self, node, clock, presence, memory, issuer, limits)
+        CatalogueService.__init__(self, node, memory, limits)
         KeyService.__init__(self, node, known, limits)
         ReadService.__init__(self, node, limits)
         ThoughtService.__init__(self, node, clock, drafts, limits)
