@@ -16,6 +16,19 @@ if TYPE_CHECKING:
     from edge.protocol.mqtt.broker import Broker, Hold
 
 
+class _Waiting:
+    """Acks in a row that wait for the same thing (None: only for those before them)."""
+
+    __slots__ = ("hold", "plain", "pubacks", "replies")
+
+    def __init__(self, hold: Hold | None) -> None:
+        self.hold = hold
+        self.replies: list[bytes | Reply] = []
+        self.pubacks = 0
+        self.plain = True
+        """Nothing but bytes."""
+
+
 class AckLine(Sender):
     """A line of acks: who waits keeps those behind waiting; who waits for nothing waits only for those before."""
 
@@ -25,7 +38,7 @@ class AckLine(Sender):
         super().__init__(broker, wire)
         self.unacked = 0
         """PUBLISH packets with QoS 1 whose PUBACK has not left."""
-        self._held: deque[tuple[Hold | None, list[bytes | Reply]]] | None = None
+        self._held: deque[_Waiting] | None = None
         self._watch: Deadline | None = None
         self._watched_us = 0
         self._paused = False
@@ -39,16 +52,22 @@ class AckLine(Sender):
         if hold is None and not self._held:
             self._send_reply(reply)
             return
-        if self._held is None:
-            self._held = deque()
-        if hold is not None:
-            hold.connections[self] = None
-        if self._held and (hold is None or self._held[-1][0] is hold):
-            self._held[-1][1].append(reply)
-        else:
-            self._held.append((hold, [reply]))
-            if len(self._held) == 1:
+        held = self._held
+        if held is None:
+            held = self._held = deque()
+        last = held[-1] if held else None
+        if last is None or last.hold is not hold:
+            last = _Waiting(hold)
+            held.append(last)
+            if hold is not None:
+                hold.connections[self] = None
+            if len(held) == 1:
                 self._watch_acks()
+        last.replies.append(reply)
+        if not isinstance(reply, bytes):
+            last.plain = False
+        elif reply[0] == 0x40:
+            last.pubacks += 1
         if self.unacked >= self.broker.receive_maximum and not self._paused and self.version != V5:
             self.broker.limits.hit(limits.RECEIVE_MAXIMUM)
             self._paused = True
@@ -76,19 +95,21 @@ class AckLine(Sender):
     def release_acks(self) -> None:
         """Send the acks at the front whose wait is over."""
         held = self._held
-        if not held or self.state is State.CLOSED:
+        if not held or self.closed:
             return
-        while held:
-            hold, replies = held[0]
-            if hold is not None and hold.open:
+        while held and not self.closed:
+            first = held[0]
+            if first.hold is not None and first.hold.open:
                 break
-            if hold is not None and hold.error is not None:
-                if not self._fail_acks(replies):
+            if first.hold is not None and first.hold.error is not None:
+                if not self._fail_acks(first.replies):
                     return
             else:
-                for reply in replies:
-                    self._send_reply(reply)
-            held.popleft()
+                self._send_waiting(first)
+            if held:
+                held.popleft()
+        if self.closed:
+            return
         if held:
             self._watch_acks()
         if self._paused and self.unacked < self.broker.receive_maximum:
@@ -105,11 +126,19 @@ class AckLine(Sender):
                 break
             replies.pop(0)
             self._send_ack(answer)
-        if replies and sum(len(waiting) for _, waiting in self._held or ()) >= self.broker.held_acks:
+        if replies and sum(len(waiting.replies) for waiting in self._held or ()) >= self.broker.held_acks:
             self.broker.limits.hit(limits.HELD_ACKS)
             self.broker.count("closed.held_acks")
             self.close(Reason.QUOTA_EXCEEDED, "the store keeps nothing now")
         return not replies
+
+    def _send_waiting(self, waiting: _Waiting) -> None:
+        if waiting.plain and self.state is State.OPEN:
+            self.unacked -= waiting.pubacks
+            self._put(b"".join(waiting.replies))  # type: ignore[arg-type]
+            return
+        for reply in waiting.replies:
+            self._send_reply(reply)
 
     def _send_reply(self, reply: bytes | Reply) -> None:
         if isinstance(reply, bytes):

@@ -89,6 +89,7 @@ def _open(broker: Broker, connection: Connection, packet: Connect, rights: Right
     broker.sys.connected(len(broker.connections))
     if old is not None:
         broker.router.generation += 1
+        broker.review(session)
     found = _client_bounds(broker, connection, session, packet)
     present = old is not None
     noted = broker.journal.count

@@ -91,7 +91,7 @@ class Broker:
         self.dirty: list[Sender] = []
         self.counters: dict[str, int] = {}
         self.octets_in = self.octets_out = self.messages_in = self.messages_out = 0
-        self._journaled: set[int] = set()
+        self.journaled: set[int] = set()
         self._unsent: list[tuple[Session, Outgoing]] = []
         self.releasing: dict[tuple[int, int], AckLine] = {}
         self._declaring: Deadline | None = None
@@ -278,7 +278,7 @@ class Broker:
         self.spread(message, route)
         if ack is not None and connection is not None:
             if self.journal.count != noted:
-                self._journaled.add(position)
+                self.journaled.add(position)
             connection.unacked += ack[0] == 0x40
             self.acks.append((position, connection, ack))
 
@@ -346,9 +346,26 @@ class Broker:
         self.numbers += 1
         out = Outgoing(self.numbers, message, qos, retain, ids)
         conn = session.conn
-        if session.offer(out, conn is not None and conn.writable):
-            self.launched(session, out)
+        if (
+            conn is not None
+            and conn.room > 0
+            and not session.queue
+            and len(session.inflight) < session.window
+            and conn.writable
+        ):
+            packet_id = session.next_id
+            if packet_id in session.inflight:
+                session.launch(out)
+            else:
+                session.inflight[packet_id] = out
+                session.next_id = packet_id % 0xFFFF + 1
+                out.packet_id, out.state = packet_id, READY
+            if session.durable:
+                self.launched(session, out)
+            else:
+                conn.send_outgoing(out)
             return
+        session.enqueue(out)
         if session.durable:
             self.journal.outgoing(session, out)
         while (over := session.overflow(self.bounds)) is not None:
@@ -374,11 +391,11 @@ class Broker:
         assert session.conn is not None  # noqa: S101 - launched because it is connected
         session.conn.send_outgoing(out)
 
-    def not_for(self, session: Session, out: Outgoing) -> None:
-        """A message that waited for a session which may no longer read it."""
-        session.inflight.pop(out.packet_id, None)
-        self.lost("not_authorized", out.message.rank, session.user)
-        self.settled(session, out)
+    def review(self, session: Session) -> None:
+        """Take out of a queue what its session, under new rights, may no longer read."""
+        for out in session.withdraw():
+            self.lost("not_authorized", out.message.rank, session.user)
+            self.settled(session, out)
 
     def settled(self, session: Session, out: Outgoing) -> None:
         """A message is the client's, or lost: nothing of it need be kept."""
@@ -486,19 +503,21 @@ class Broker:
         batch, self.batch = self.batch, []
         self.messages_in += len(batch)
         acks, self.acks = self.acks, []
-        journaled, self._journaled = self._journaled, set()
+        journaled, self.journaled = self.journaled, set()
         hold = Hold()
         kept = self._offer_to_sinks(batch, hold) if batch else set()
-        on_journal = False
+        on_journal = bool(kept & journaled) if journaled else False
         for waits_for, connection, reply in acks:
+            if waits_for in kept:
+                wait: Hold | None = hold
+            elif waits_for == JOURNAL or waits_for in journaled:
+                wait, on_journal = hold, True
+            else:
+                wait = None
             if isinstance(reply, _Release):
                 reply.decide(waits_for in kept, hold, connection)
-                waits_for = JOURNAL if waits_for not in kept else waits_for
-            elif waits_for >= 0 and waits_for not in kept and waits_for in journaled:
-                waits_for = JOURNAL
-            if waits_for == JOURNAL or waits_for in journaled:
-                on_journal = True
-            connection.acked_with(reply, hold if waits_for == JOURNAL or waits_for in kept else None)
+                wait, on_journal = hold, True
+            connection.acked_with(reply, wait)
         if on_journal:
             hold.open += 1
             self.journal.after(hold.done)

@@ -11,7 +11,7 @@ from edge.protocol.mqtt.codec import V311
 from edge.protocol.mqtt.deadlines import Deadline
 from edge.protocol.mqtt.message import Message
 from edge.protocol.mqtt.reasons import Reason
-from edge.protocol.mqtt.session import HELD, RELEASED, SENT, Outgoing, Session, Subscription
+from edge.protocol.mqtt.session import HELD, READY, RELEASED, SENT, Outgoing, Session, Subscription
 from edge.protocol.mqtt.wire import State, Wire
 
 if TYPE_CHECKING:
@@ -107,24 +107,31 @@ class Sender:
     def send_outgoing(self, out: Outgoing) -> None:
         """Send a message in flight, again if it was sent before; settle it when the client cannot take it."""
         message = out.message
+        if out.state == READY and out.qos == 1 and self.quick == V311 and not out.retain:
+            out.state = SENT
+            self.broker.messages_out += 1
+            prefix, payload = message.prefix or message.prefix1(), message.publish.payload
+            if not self.out:
+                self.broker.dirty.append(self)
+            self.out += (prefix, out.packet_id.to_bytes(2, "big"), payload)
+            self.room -= len(prefix) + len(payload) + 2
+            return
         if out.state == RELEASED:
             self._put(b"\x62\x02" + out.packet_id.to_bytes(2, "big"))
             return
         self.broker.messages_out += 1
         dup = out.state == SENT
         out.state = SENT
-        if out.qos == 1 and not dup and self.quick == V311 and not out.retain:
-            prefix, payload = message.prefix1(), message.publish.payload
-            if not self.out:
-                self.broker.dirty.append(self)
-            self.out += (prefix, out.packet_id.to_bytes(2, "big"), payload)
-            self.room -= len(prefix) + len(payload) + 2
-            return
         frame = self._packet_of(message, out.qos, out.retain, out.ids, out.packet_id, dup)
         if frame is not None:
             self._put(frame)
         elif self.session is not None and self.session.inflight.pop(out.packet_id, None) is out:
             self.broker.settled(self.session, out)
+
+    @property
+    def closed(self) -> bool:
+        """Whether it has ended."""
+        return self.state is State.CLOSED
 
     @property
     def writable(self) -> bool:
@@ -161,10 +168,7 @@ class Sender:
             return True
         following = session.next()
         if following is not None:
-            if session.rights.may_read(following.message.publish.topic):
-                self.broker.launched(session, following)
-            else:
-                self.broker.not_for(session, following)
+            self.broker.launched(session, following)
             return True
         return self._pump_replay(session)
 

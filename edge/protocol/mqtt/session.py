@@ -138,17 +138,13 @@ class Session:
 
     # To the client.
 
-    def offer(self, out: Outgoing, writable: bool) -> bool:
-        """Take a message: True when it is now in flight and to be sent, False when it waits in the queue."""
-        if writable and not self.queue and len(self.inflight) < self.window:
-            self.launch(out)
-            return True
+    def enqueue(self, out: Outgoing) -> None:
+        """Let a message wait."""
         queue = self.queue
         if queue is None:
             queue = self.queue = deque()
         queue.append(out)
         self.queue_octets += out.message.octets
-        return False
 
     def launch(self, out: Outgoing) -> None:
         """Put a message in flight under the next free packet id."""
@@ -169,6 +165,15 @@ class Session:
         self.queue_octets -= out.message.octets
         self.launch(out)
         return out
+
+    def withdraw(self) -> list[Outgoing]:
+        """Take out of the queue what the client may not read (any more)."""
+        may_read = self.rights.may_read
+        gone = [out for out in self.queue or () if not may_read(out.message.publish.topic)]
+        if gone and self.queue is not None:
+            self.queue = deque(out for out in self.queue if out not in gone)
+            self.queue_octets = sum(out.message.octets for out in self.queue)
+        return gone
 
     def overflow(self, bounds: Bounds) -> tuple[Outgoing, Limit] | None:
         """Take out what has to go until the queue is within bounds: the least important, the oldest of those."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
 
 from edge.contract.bus import Admission, Publish
@@ -96,7 +95,4 @@ def _outgoing(session: Session, row: StoredOutgoing, here: Here) -> None:
         session.next_id = out.packet_id % 0xFFFF + 1
     else:
         out.state = WAITING
-        if session.queue is None:
-            session.queue = deque()
-        session.queue.append(out)
-        session.queue_octets += out.message.octets
+        session.enqueue(out)
