@@ -168,16 +168,15 @@ def _taken(unit: Unit, row: Message, owed: Owed | None) -> None:
 
 
 def _said(payload: Mapping[str, Any]) -> tuple[parts.Part, ...] | None:
-    """What a payload says, as parts; None when an automaton cannot read its type."""
-    kind = payload.get("type")
-    words = payload.get("text", payload.get("content"))
-    if kind == "text" and isinstance(words, str):
-        return (parts.text(words),)
-    if kind in ("json", "data"):
-        inner = payload.get("data")
+    """What a payload says, as parts; None when an automaton cannot read its type. The SDK's command line names none."""
+    kind, inner = payload.get("type"), payload.get("data")
+    if kind in (None, "json", "data"):
         for found in (payload, inner):
             if isinstance(found, dict) and isinstance(found.get("skill"), str):
                 return (parts.data({key: found[key] for key in ("skill", "params") if key in found}),)
+    words = payload.get("text", payload.get("content"))
+    if kind in (None, "text") and isinstance(words, str):
+        return (parts.text(words),)
     return None
 
 

@@ -64,6 +64,8 @@ async def answers(client: Client) -> list[dict[str, Any]]:
     [
         {"type": "text", "text": "read"},
         {"type": "text", "text": "thermo temperature"},
+        {"text": "temperature read"},
+        {"skill": "thermo.temperature"},
         {"type": "json", "skill": "thermo.temperature", "params": {}},
         {"type": "json", "kind": "skill", "data": {"skill": "thermo.temperature"}},
     ],
