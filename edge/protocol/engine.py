@@ -354,7 +354,7 @@ def _reported(turn: _Turn, step: Reported) -> None:
         case State.DELIVERED | State.COMPLETED:
             if task.state is not State.DELIVERED:
                 turn.finish(step.message, step.reason)
-        case State.REJECTED if task.state is State.QUEUED:
+        case State.REJECTED if turn.task.state is State.QUEUED:
             turn.to(State.REJECTED, step.reason, step.message)
         case State.CANCELED:
             turn.to(State.CANCELED, step.reason or task.reason, step.message)

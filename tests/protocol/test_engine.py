@@ -323,19 +323,21 @@ def test_what_cannot_be_stopped_is_not_cancelable_and_what_was_not_sent_is_cance
 
 
 @pytest.mark.parametrize("verdict", [False, True])
+@pytest.mark.parametrize("product", [None, made()])
 @pytest.mark.parametrize("state", [state for state in State if state not in FINAL])
 @pytest.mark.parametrize("report", [state for state in State if state is not State.QUEUED])
-def test_reports_move_by_legal_edges_only(report: State, state: State, verdict: bool) -> None:
+def test_reports_move_by_legal_edges_only(report: State, state: State, product: Artifact | None, verdict: bool) -> None:
     task = put(state, by_node=True, aim=AIM, verdict=verdict)
     message = said("said", "assignee")
-    after, effects = apply(task, Reported(state=report, seq=1, reason="why", message=message), later())
+    step = Reported(state=report, seq=1, reason="why", message=message, artifact=product)
+    after, effects = apply(task, step, later())
     check_path(state, effects)
     assert after.device_seq == 1
     assert apply(after, Reported(state=report, seq=1, message=message), later()) == (after, [])
     if report in (State.COMPLETED, State.DELIVERED):
         assert after.state is (State.DELIVERED if verdict or state is State.DELIVERED else State.COMPLETED)
     elif report is State.REJECTED:
-        assert after.state is (State.REJECTED if state is State.QUEUED else State.FAILED)
+        assert after.state is (State.REJECTED if state is State.QUEUED and product is None else State.FAILED)
     elif report in (State.FAILED, State.CANCELED, *WAITING):
         assert after.state is report
     elif report is State.WORKING and state is not State.DELIVERED:
