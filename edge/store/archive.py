@@ -6,11 +6,14 @@ that is `Damaged`. The file holds every key of the node: it is made 0600 and bel
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import io
 import os
 import tarfile
 import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from typing import IO
 
@@ -26,6 +29,8 @@ MANIFEST = "manifest.json"
 MANIFEST_OCTETS = 4 << 20
 ENTRIES = 10_000
 CHUNK = 1 << 18
+PADDING = 1 << 16
+"""More than this follows no last member of a tar."""
 _TOP = frozenset((*FILES, *(f"store/{name}.db" for name in DATABASES)))
 _LEVEL = 1
 """Compression: most of what it can save for a fifth of the time."""
@@ -126,12 +131,8 @@ def _member(name: str, size: int) -> tarfile.TarInfo:
 
 def read_manifest(file: Path) -> Manifest:
     """What an archive says it is. Raises `Damaged`, `OSError`."""
-    with file.open("rb") as source:
-        try:
-            with tarfile.open(fileobj=source, mode="r|gz") as tar:
-                return _manifest(tar)
-        except (tarfile.TarError, zlib.error, EOFError, OSError) as error:
-            raise Damaged(f"{file.name} is no backup, or damaged: {error}") from None
+    with _reading(file) as (tar, _):
+        return _manifest(tar)
 
 
 def extract(file: Path, to: Path, progress: Progress) -> Manifest:
@@ -139,24 +140,27 @@ def extract(file: Path, to: Path, progress: Progress) -> Manifest:
 
     Raises `Damaged`; `OSError` when `to` cannot be written.
     """
+    with _reading(file) as (tar, rest):
+        manifest = _manifest(tar)
+        done = 0
+        for entry in manifest.files:
+            _unpack(tar, entry, to)
+            done += entry.size
+            progress("unpacking", done, manifest.octets)
+        if tar.next() is not None or len(rest.read(PADDING)) == PADDING:  # at its end gzip compares its checksum
+            raise Damaged("it holds more than its manifest names")
+    return manifest
+
+
+@contextmanager
+def _reading(file: Path) -> Iterator[tuple[tarfile.TarFile, gzip.GzipFile]]:
+    """The members, one after the other, and the stream below them. What either finds wrong is `Damaged`."""
     with file.open("rb") as source:
         try:
-            with tarfile.open(fileobj=source, mode="r|gz") as tar:
-                manifest = _manifest(tar)
-                done = 0
-                for entry in manifest.files:
-                    _unpack(tar, entry, to)
-                    done += entry.size
-                    progress("unpacking", done, manifest.octets)
-                if tar.next() is not None:
-                    raise Damaged(f"{file.name} holds more than its manifest names")
-        except (tarfile.TarError, zlib.error, EOFError) as error:
-            raise Damaged(f"{file.name} is damaged: {error}") from None
-        except OSError as error:
-            if error.errno is not None:
-                raise
-            raise Damaged(f"{file.name} is damaged: {error}") from None  # gzip's own: no gzip file, wrong checksum
-    return manifest
+            with gzip.GzipFile(fileobj=source) as rest, tarfile.open(fileobj=rest, mode="r|") as tar:
+                yield tar, rest
+        except (tarfile.TarError, zlib.error, EOFError, gzip.BadGzipFile) as error:
+            raise Damaged(f"it is no backup, or damaged: {error}") from None
 
 
 def _manifest(tar: tarfile.TarFile) -> Manifest:

@@ -1,0 +1,115 @@
+"""A backup taken in the middle of a conversation, restored after more of it: numbers go on, clients go on."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+from tests.support.node import Agent
+from tests.support.process import NodeProcess
+
+
+class _Place:
+    """What an `Agent` needs to know of a node in another process."""
+
+    def __init__(self, node: NodeProcess) -> None:
+        self._node = node
+
+    @property
+    def endpoints(self) -> dict[str, str]:
+        found: dict[str, str] = self._node.ready["endpoints"]
+        return found
+
+    @property
+    def issuer(self) -> str:
+        return str(self._node.ready["issuer"])
+
+
+async def _agent(node: NodeProcess, name: str) -> Agent:
+    node.cli("agent", "add", name)
+    made = Agent(_Place(node), name)  # type: ignore[arg-type]
+    await made.register()
+    await made.login()
+    return made
+
+
+async def _send(alice: Agent, bob: Agent, *texts: str) -> list[int]:
+    async with alice.connected() as wire:
+        return [
+            (await wire.call("message.send", {"to": bob.aid, "payload": {"type": "text", "text": text}}))["seq"]
+            for text in texts
+        ]
+
+
+async def _read(bob: Agent, after: int) -> list[tuple[int, str]]:
+    """What a reader at `after` gets from its one sender; it then acknowledges that."""
+    async with bob.connected(peer_pull=True) as wire:
+        catalogue = await wire.call("message.peers", {"filter": "pending"})
+        found: list[tuple[int, str]] = []
+        for peer in catalogue["peers"]:
+            where: dict[str, Any] = {"cursor_scope": "peer", "sender_aid": peer["sender_aid"]}
+            page = await wire.call("message.v2.pull", {**where, "after_seq": after})
+            assert page["head_seq"] >= after
+            found += [(row["seq"], row["legacy_v1"]["payload"]["text"]) for row in page["messages"]]
+            done = await wire.call("message.v2.ack", {**where, "up_to_seq": page["next_after_seq"]})
+            assert done["peer_ack_seq"] >= page["next_after_seq"]
+        return found
+
+
+def test_a_restore_in_the_middle_of_a_conversation(tmp_path: Path) -> None:
+    file = str(tmp_path / "a.backup")
+    with NodeProcess(tmp_path / "state", "--issuer", "edge.test") as node:
+        alice, bob = asyncio.run(_pair(node))
+        assert asyncio.run(_send(alice, bob, "one", "two")) == [1, 2]
+        assert asyncio.run(_read(bob, 0)) == [(1, "one"), (2, "two")]
+        node.cli("backup", "create", file)
+        assert asyncio.run(_send(alice, bob, "three", "four")) == [3, 4]
+        assert asyncio.run(_read(bob, 2)) == [(3, "three"), (4, "four")]
+        assert node.stop() == 0
+        node.cli("backup", "restore", "--force", file)
+        node.start()
+        [five, six] = asyncio.run(_send(alice, bob, "five", "six"))
+        assert six == five + 1 > 1 << 40
+        assert asyncio.run(_read(bob, 4)) == [(five, "five"), (six, "six")]
+        [drop] = [one for one in node.cli("queue", "drops")["total"] if one["reason"] == "restored"]
+        assert (drop["log"], drop["count"]) == ("*", 2)
+
+
+async def _pair(node: NodeProcess) -> tuple[Agent, Agent]:
+    return await _agent(node, "alice"), await _agent(node, "bobby")
+
+
+def test_a_backup_under_load_holds_everything_acknowledged_before_it(tmp_path: Path) -> None:
+    file = str(tmp_path / "a.backup")
+
+    async def talk(alice: Agent, bob: Agent) -> tuple[int, int]:
+        """The last number acknowledged before the backup began, and the last of all."""
+        async with alice.connected() as wire:
+            seq, making = 0, None
+            for number in range(300):
+                if number == 100:
+                    before = seq
+                    making = asyncio.ensure_future(asyncio.to_thread(node.cli, "backup", "create", file))
+                sent = await wire.call("message.send", {"to": bob.aid, "payload": {"n": number}})
+                seq = sent["seq"]
+            assert making is not None
+            await making
+            return before, seq
+
+    async def pulled(bob: Agent) -> list[int]:
+        async with bob.connected() as wire:
+            rows: list[int] = []
+            while page := (await wire.call("message.pull", {"after_seq": rows[-1] if rows else 0}))["messages"]:
+                rows += [row["seq"] for row in page]
+            return rows
+
+    with NodeProcess(tmp_path / "state", "--issuer", "edge.test", "--set", "limits.rate.write=100000") as node:
+        alice, bob = asyncio.run(_pair(node))
+        before, last = asyncio.run(talk(alice, bob))
+        assert node.stop() == 0
+        node.cli("backup", "restore", "--force", file)
+        node.start()
+        found = asyncio.run(pulled(bob))
+    assert found == list(range(1, len(found) + 1))
+    assert before <= len(found) <= last
