@@ -86,15 +86,15 @@ def methods_page() -> str:
     """Every operation."""
     lines = ["# Operations", "", _METHOD_WORDS, ""]
     lines += [_row("operation", "scope", "AUN", "control socket", "A2A", "what"), _row(*["---"] * 6)]
-    for mark, doc in sorted(_operations(), key=lambda pair: str(pair[0]["name"])):
+    for mark in sorted(_operations(), key=lambda mark: str(mark["name"])):
         wires = [", ".join(f"`{name}`" for name in mark["wire"].get(wire, ())) for wire in ("aun", "edge", "a2a")]
         scope = f"`{mark['scope']}`" if mark["scope"] else "open"
-        lines.append(_row(f"`{mark['name']}`", scope, *wires, doc))
+        lines.append(_row(f"`{mark['name']}`", scope, *wires, mark["doc"]))
     return "\n".join(lines)
 
 
-def _operations() -> Iterator[tuple[dict[str, Any], str]]:
-    """The declaration and the reference text of every method marked with `op`."""
+def _operations() -> Iterator[dict[str, Any]]:
+    """The declaration of every method marked with `op`."""
     seen = set()
     for name, module in sorted(sys.modules.items()):
         if not name.startswith("edge."):
@@ -106,7 +106,7 @@ def _operations() -> Iterator[tuple[dict[str, Any], str]]:
                 mark = getattr(method, "__op__", None)
                 if mark is not None and mark["name"] not in seen:
                     seen.add(mark["name"])
-                    yield mark, (method.__doc__ or "").strip().split("\n\n")[0].replace("\n", " ")
+                    yield mark
 
 
 def _import_everything() -> None:
@@ -141,8 +141,7 @@ _PLACES = """Where a setting may stand, later places winning:
 A key that does not exist and a value that is not allowed stop the start; the message names file and line."""
 _PORT_WORDS = """A listener that nobody asked for and whose port is taken is left off and named in
 `aun-edge status`; one that a file, the environment or an option asks for stops the start. TLS listeners that nobody
-asked for open once a device exists. `node.port_aliases = true` opens all aliases. Ports 8883 and 9013 are
-kept for MQTT over TLS."""
+asked for open once a device exists. `node.port_aliases = true` opens all aliases."""
 _LIMIT_WORDS = """What others may ask of the node. Each is changed by `[limits]` in the configuration, for example
 `limits."mqtt.packet" = 65536`; `aun-edge status` counts how often each was hit."""
 _CLI_WORDS = """Every verb finds the node by `--state-dir DIR` (root: `/var/lib/aun-edge`, else

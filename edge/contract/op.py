@@ -88,7 +88,7 @@ class Op(msgspec.Struct, frozen=True, kw_only=True):
             result is `call.prepared`.
     once: the param that makes a repeat by the same caller the same call; its answer is kept `once_s` seconds.
     params, result: record types, taken from the annotations of `run`.
-    doc: first line of the docstring, the reference text.
+    doc: first paragraph of the docstring, the reference text.
     """
 
     name: str
@@ -143,6 +143,7 @@ def op(
             "once": once,
             "once_s": once_s,
             "before": before,
+            "doc": " ".join((run.__doc__ or "").split("\n\n")[0].split()),
         }
         return run
 

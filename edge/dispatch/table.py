@@ -62,7 +62,6 @@ def _bind(service: object, run: Callable[..., Any], mark: dict[str, Any]) -> Op:
         **{key: value for key, value in mark.items() if key != "before"},
         params=params,
         result=result,
-        doc=(run.__doc__ or "").strip().split("\n\n")[0].replace("\n", " "),
         run=run,
         before=getattr(service, before) if before else None,
     )

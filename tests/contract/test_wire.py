@@ -103,6 +103,12 @@ def test_size_and_depth_end_exactly_at_their_limit() -> None:
         loads("[[[]", JsonLimits(depth=2))
 
 
+def test_what_is_too_deep_for_the_reader_itself_is_refused_too() -> None:
+    levels = 15_000
+    with pytest.raises(Malformed, match="deep"):
+        loads("[" * levels + "]" * levels, JsonLimits(depth=levels))
+
+
 def test_wide_is_not_deep() -> None:
     assert len(loads("[" + ",".join(["[{}]"] * 1000) + "]")) == 1000
 

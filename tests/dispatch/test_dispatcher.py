@@ -30,7 +30,7 @@ BOB = Principal(kind=Kind.AGENT, aid="bobb.edge.test", scopes=frozenset({"note:w
 
 
 class Note(Params, frozen=True, kw_only=True):
-    ALIASES: ClassVar = {"body": "text"}
+    ALIASES: ClassVar = {"body": "text", "id": "key"}
 
     text: str
     key: str = ""
@@ -97,6 +97,13 @@ async def test_unknown_params_are_tolerated_and_wrong_ones_are_refused(dispatche
     for params in (b"{}", b'{"text":1}', b"[]", b'{"body":3}', b"null"):
         with pytest.raises(InvalidParams):
             await dispatcher.call("aun", "note.echo", params, ALICE)
+
+
+async def test_an_operation_is_found_before_it_is_called(dispatcher: Dispatcher) -> None:
+    found = dispatcher.find("aun", "note.add")
+    assert found is not None
+    assert found.name == "note.add"
+    assert dispatcher.find("edge", "note.add") is None
 
 
 async def test_nobody_calls_what_is_not_there_or_not_theirs(dispatcher: Dispatcher) -> None:

@@ -24,6 +24,12 @@ class One:
         """Do nothing."""
 
 
+class Bare:
+    @op("bare.do", scope="", wire={})
+    async def do(self, call):  # type: ignore[no-untyped-def]
+        """Say nothing of types."""
+
+
 class Rival:
     @op("rival.ask", scope="any", wire={"aun": ("one.query",)})
     async def ask(self, call: Call[Ask]) -> None:
@@ -43,6 +49,11 @@ def test_params_result_and_reference_text_come_from_the_method() -> None:
     found = OpTable(One()).get("one.ask")
     assert found.params is Ask
     assert found.doc == "Say the name back."
+
+
+def test_a_method_that_names_no_records_takes_nothing_and_answers_anything() -> None:
+    found = OpTable(Bare()).get("bare.do")
+    assert (found.params, found.result) == (Empty, object)
 
 
 def test_two_operations_may_not_claim_one_wire_name() -> None:

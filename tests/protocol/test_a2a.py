@@ -336,6 +336,13 @@ def test_without_a_demand_for_tokens_the_card_declares_none() -> None:
     assert loaded(msgspec.structs.replace(FACTS, secured=False), early=True)["authentication"] == {"schemes": []}
 
 
+def test_a_node_that_takes_client_certificates_says_so_beside_the_token() -> None:
+    shown = loaded(msgspec.structs.replace(FACTS, mutual_tls=True))
+    assert shown["security"] == [{"bearer": []}, {"certificate": []}]
+    assert shown["securitySchemes"]["certificate"]["type"] == "mutualTLS"
+    assert shown["securityRequirements"][1] == {"schemes": {"certificate": {"list": []}}}
+
+
 def test_the_early_card_has_the_early_authentication_beside_all_else() -> None:
     shown = loaded(FACTS, early=True)
     assert shown.pop("authentication") == {"schemes": ["bearer"]}

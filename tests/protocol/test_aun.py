@@ -11,7 +11,7 @@ from edge.contract.event import Event
 from edge.contract.wire import DEFAULT, dumps
 from edge.protocol import aun
 from edge.protocol.aun import AunCodec, Hello, isolation_key
-from edge.protocol.jsonrpc import Request, Trace
+from edge.protocol.jsonrpc import Refused, Request, Trace
 
 CODES = {
     "Malformed": -32700,
@@ -104,6 +104,35 @@ def test_private_keys_are_taken_away_and_the_rest_stays_byte_for_byte() -> None:
     found = codec().read(b'{"jsonrpc":"2.0","id":1,"method":"m","params":%b}' % untouched)
     assert isinstance(found, Request)
     assert found.params == untouched
+
+
+def test_a_frame_without_private_keys_is_the_request_as_it_came() -> None:
+    assert codec().read(b'{"jsonrpc":"2.0","id":1,"method":"m","params":{"a": 1}}') == Request(b"1", "m", b'{"a": 1}')
+    assert isinstance(codec().read(b"{"), Refused)
+
+
+def test_what_only_looks_private_stays() -> None:
+    params = b'{"text":"\\"_x\\": 1"}'
+    found = codec().read(b'{"jsonrpc":"2.0","id":1,"method":"m","params":%b}' % params)
+    assert isinstance(found, Request)
+    assert found.params == params
+
+
+def test_a_failure_names_the_trace_that_was_asked_for() -> None:
+    request = read({"_trace": {"trace_id": "a" * 32}})
+    error = msgspec.json.decode(codec().refuse(request, errors.NotFound(), 0, 0))["error"]
+    assert error["data"] == {"retryable": False, "trace_id": "a" * 32}
+
+
+def test_a_frame_that_is_no_request_is_answered_and_nothing_is_streamed() -> None:
+    frame = msgspec.json.decode(codec().refuse_frame(b"null", errors.Malformed()))
+    assert (frame["id"], frame["error"]["code"]) == (None, -32700)
+    assert codec().item(Request(b"1", "m"), 1) is None
+
+
+def test_only_a_missing_common_version_ends_the_connection() -> None:
+    assert codec().fatal(errors.ProtocolVersion()) == 1002
+    assert codec().fatal(errors.NotAuthenticated()) is None
 
 
 @pytest.mark.parametrize(

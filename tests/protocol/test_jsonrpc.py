@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edge.contract.errors import EdgeError, InvalidParams, NotFound, RateLimited, TooLarge, UnknownAid
+from edge.contract.errors import EdgeError, InvalidParams, InvalidRequest, NotFound, RateLimited, TooLarge, UnknownAid
 from edge.contract.wire import JsonLimits
 from edge.protocol import jsonrpc
 from edge.protocol.jsonrpc import ErrorTable, Refused, Request
@@ -37,6 +37,25 @@ def test_a_frame_over_its_limits_is_too_large_or_malformed() -> None:
     read = jsonrpc.read(b'{"a":[[]]}', JsonLimits(octets=9))
     assert isinstance(read, Refused)
     assert isinstance(read.error, TooLarge)
+
+
+@pytest.mark.parametrize(
+    ("frame", "key", "kind"),
+    [
+        (b'[{"jsonrpc":"2.0","id":1,"method":"m"}]', b"null", InvalidRequest),
+        (b'"text"', b"null", InvalidRequest),
+        (b'{"jsonrpc":"2.0","id":[1],"method":"m"}', b"null", InvalidRequest),
+        (b'{"jsonrpc":"2.0","id":"%b","method":"m"}' % (b"x" * 255), b"null", InvalidRequest),
+        (b'{"jsonrpc":"1.0","id":1,"method":"m"}', b"1", InvalidRequest),
+        (b'{"jsonrpc":"2.0","id":1,"method":"%b"}' % (b"m" * 129), b"1", InvalidRequest),
+        (b'{"jsonrpc":"2.0","id":1,"method":"m","params":[]}', b"1", InvalidParams),
+        (b'{"jsonrpc":"2.0","method":"m","params":null}', b"null", InvalidParams),
+    ],
+)
+def test_a_frame_that_is_no_request_says_why_to_the_id_it_has(frame: bytes, key: bytes, kind: type[EdgeError]) -> None:
+    refused = jsonrpc.read(frame)
+    assert isinstance(refused, Refused)
+    assert (refused.id, type(refused.error)) == (key, kind)
 
 
 def test_the_version_may_be_missing_where_a_surface_allows_it() -> None:

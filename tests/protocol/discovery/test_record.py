@@ -89,6 +89,7 @@ def test_a_native_text_need_not_be_json() -> None:
         (b'{"v": 1, "t": 5.9}', 5),
         (b'{"v": 1, "t": true}', None),
         (b'{"v": 1}', None),
+        (b'{"v": 1, "t": 5, "more": 1}', None),
         (b"1", None),
     ],
 )
