@@ -34,6 +34,10 @@ class GrantBook:
         """A grant is off the disk."""
         self._rows.discard((skill, aid))
 
+    def drop_agent(self, aid: str) -> None:
+        """An agent is revoked, and every grant it had."""
+        self._rows = {row for row in self._rows if row[1] != aid}
+
     def drop_device(self, slug: str) -> None:
         """A device is forgotten, and every grant for it."""
         self._rows = {row for row in self._rows if row[0].partition(".")[0] != slug}

@@ -200,7 +200,9 @@ class House:
         self.channels.on_admitted.append(self.messages.connected)
         self.table = OpTable(
             self.auth,
-            AgentService(self.node, self.clock, self.limits, self.auth, self.channels),
+            AgentService(
+                self.node, self.clock, self.limits, self.auth, self.channels, ungranted=self.grants.drop_agent
+            ),
             self.ca,
             MetaService(self.clock, areas, self.names),
             cards.AgentMdService(

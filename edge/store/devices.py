@@ -191,6 +191,11 @@ def revoke(unit: Unit, skill: str, aid: str) -> bool:
     return bool(gone)
 
 
+def revoke_agent(unit: Unit, aid: str) -> bool:
+    """Take every grant of an AID back; whether there was one."""
+    return bool(unit.run("DELETE FROM capability_grant WHERE aid = ? RETURNING 1", (aid,)))
+
+
 def grants(unit: Unit) -> list[tuple[str, str]]:
     """Every (skill, AID)."""
     return cast("list[tuple[str, str]]", unit.run("SELECT skill, aid FROM capability_grant"))

@@ -26,6 +26,20 @@ async def test_grants_are_rows_read_at_the_start(tmp_path: Path) -> None:
         assert not await node.commit(lambda unit: table.revoke(unit, "door.x", "alice.edge.test"))
 
 
+async def test_a_revoked_agent_loses_its_grants_and_nobody_elses(tmp_path: Path) -> None:
+    async with database(tmp_path) as node:
+        for aid in ("alice.edge.test", "bobby.edge.test"):
+            await node.commit(lambda unit, aid=aid: table.grant(unit, "door.x", aid))
+        book = GrantBook(node)
+        await book.load()
+        assert await node.commit(lambda unit: table.revoke_agent(unit, "alice.edge.test"))
+        assert not await node.commit(lambda unit: table.revoke_agent(unit, "alice.edge.test"))
+        book.drop_agent("alice.edge.test")
+        assert book.of("door.x") == ["bobby.edge.test"]
+        await book.load()
+        assert book.of("door.x") == ["bobby.edge.test"]
+
+
 async def test_a_forgotten_device_takes_its_grants_and_no_others(tmp_path: Path) -> None:
     async with database(tmp_path) as node:
         book = GrantBook(node)

@@ -116,6 +116,13 @@ async def test_what_is_of_high_risk_needs_a_grant(node: Node) -> None:
         await ask(node, "cap.grant", cap=found.id, agent="alice")
         await wire.call("task.create", order)
         assert (await anext(mqtt.messages)).payload == b"UNLOCK"
+        await ask(node, "agent.revoke", name="alice")
+        (line,) = [one for one in await ask(node, "cap.list") if one.id == found.id]
+        assert line.granted == []
+    again = await agent(node, "alice")
+    async with again.connected() as wire:
+        with pytest.raises(RpcError, match="-32004"):
+            await wire.call("task.create", order)
 
 
 async def test_a_device_names_another_devices_topic_in_vain(node: Node) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+from collections.abc import Callable
 
 import msgspec
 
@@ -18,6 +19,7 @@ from edge.services.auth import records as r
 from edge.services.auth.registration import RESERVED_MINUTES, Registration, over
 from edge.services.auth.service import AuthService
 from edge.services.auth.tokens import NODE_TOKEN, SHOWN, new_token
+from edge.store import devices as device_tables
 from edge.store import identity as tables
 
 TOKENS = declare("agent.tokens_per_name", 16, "tokens", "of one agent; revoke it to start again", RateLimited)
@@ -35,9 +37,19 @@ class Window(msgspec.Struct):
 class AgentService:
     """Names and tokens, for the owner at the control socket."""
 
-    def __init__(self, store: Store, clock: Clock, limits: Limits, auth: AuthService, presence: Presence) -> None:
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        limits: Limits,
+        auth: AuthService,
+        presence: Presence,
+        *,
+        ungranted: Callable[[str], None] = lambda aid: None,
+    ) -> None:
+        """`ungranted` hears of an AID whose grants are gone."""
         self._store, self._clock, self._limits, self._presence = store, clock, limits, presence
-        self._auth = auth
+        self._auth, self._ungranted = auth, ungranted
         self._registration: Registration = auth.registration
         self._issuer = auth.issuer
 
@@ -77,11 +89,12 @@ class AgentService:
 
     @op("agent.revoke", scope="agent:admin", wire={"edge": ("agent.revoke",)}, raises=(InvalidParams, NotFound))
     async def revoke(self, call: Call[r.AgentNamed]) -> r.AgentRevoked:
-        """End an agent: certificates, tokens, reservation and connections."""
+        """End an agent: certificates, tokens, grants, reservation and connections."""
         aid, name = self._named(call.params.name)
 
         def work(unit: Unit) -> int:
             had = tables.release(unit, name)
+            had = device_tables.revoke_agent(unit, aid) or had
             known = tables.aid(unit, aid)
             if known is not None and known.kind == "agent" and known.state == "active":
                 return tables.revoke(unit, aid, call.params.reason)
@@ -91,6 +104,7 @@ class AgentService:
 
         count = await self._store.commit(work)
         self._auth.forget()
+        self._ungranted(aid)
         return r.AgentRevoked(aid, count, self._presence.expel(aid, REVOKED, "revoked"))
 
     @op("agent.window", scope="agent:admin", wire={"edge": ("agent.window",)}, raises=(InvalidParams,))

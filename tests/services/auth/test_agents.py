@@ -7,6 +7,7 @@ import pytest
 from edge.contract.errors import InvalidParams, NotPermitted, RegistrationClosed, TokenExpired
 from edge.contract.principal import AGENT_SCOPES, Kind, Principal
 from edge.contract.time import SECOND
+from edge.store import devices
 from tests.support.clock import FakeClock
 from tests.support.identity import ISSUER, OWNER, Agent, Desk, desk, new_key
 
@@ -99,6 +100,16 @@ async def test_a_revoked_name_can_be_given_out_again(tmp_path: Path) -> None:
         assert (await made.login(new)).aid == old.aid
         with pytest.raises(Exception, match="revoked"):
             await made.first(old)
+
+
+async def test_revoking_takes_grants_back_even_of_a_name_that_nobody_has(tmp_path: Path) -> None:
+    async with desk(tmp_path) as made:
+        for name in ("alice", "ghost"):
+            await made.store.commit(lambda unit, name=name: devices.grant(unit, "hall.lock", f"{name}.{ISSUER}"))
+        await reserve(made)
+        for name in ("alice", "ghost"):
+            await made.ask("agent.revoke", {"name": name}, OWNER, surface="edge")
+        assert await made.store.read(devices.grants) == []
 
 
 async def test_revoking_nobody_is_told(tmp_path: Path) -> None:
