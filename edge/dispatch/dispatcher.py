@@ -95,7 +95,7 @@ class Dispatcher:
             log.exception("%s failed for %s", op.name, who.aid or who.kind)
             raise Internal from None
         self.calls[op.name, "ok"] += 1
-        if op.writes and who.kind is Kind.OPERATOR:
+        if who.kind is Kind.OPERATOR and _changes(op):
             audit.info("%s by %s via %s", op.name, who.aid or "operator", who.via)
         return result if isinstance(result, Outcome) else Outcome(result=result)
 
@@ -123,6 +123,11 @@ class Dispatcher:
             return result
 
         return await self._stores[op.file].commit(work)
+
+
+def _changes(op: Op) -> bool:
+    """Whether an operation changes anything; some write in units of their own."""
+    return op.writes or op.scope.rpartition(":")[2] in ("write", "act", "admin")
 
 
 def _permit(op: Op, who: Principal) -> None:

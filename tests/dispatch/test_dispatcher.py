@@ -58,6 +58,10 @@ class Notes:
     async def weigh(self, call: Call[Note]) -> int:
         return len(call.params.text)
 
+    @op("note.burn", scope="note:admin", wire={"aun": ("note.burn",)})
+    async def burn(self, call: Call[Note]) -> None:
+        """End it all, in a unit of its own."""
+
     @op("note.echo", scope="any", wire={"aun": ("note.echo",)})
     async def echo(self, call: Call[Note]) -> Outcome:
         """Say it back and close."""
@@ -149,5 +153,7 @@ async def test_one_area_asks_another_by_name(dispatcher: Dispatcher) -> None:
 async def test_an_operators_writes_are_audited(dispatcher: Dispatcher, caplog: pytest.LogCaptureFixture) -> None:
     owner = Principal(kind=Kind.OPERATOR, aid="", scopes=frozenset({"*"}), via="control")
     with caplog.at_level(logging.INFO, logger="edge.audit"):
-        await dispatcher.call("aun", "note.add", b'{"text":"a"}', owner)
-    assert "note.add by operator via control" in caplog.text
+        for name in ("note.add", "note.burn", "note.echo"):
+            await dispatcher.call("aun", name, b'{"text":"a"}', owner)
+    said = [record.getMessage() for record in caplog.records]
+    assert said == ["note.add by operator via control", "note.burn by operator via control"]
