@@ -13,7 +13,7 @@ import socket
 import struct
 from pathlib import Path
 
-from edge.contract.errors import NotPermitted, TooLarge, Unavailable
+from edge.contract.errors import EdgeError, NotPermitted, Unavailable
 from edge.contract.limit import Limits, declare
 from edge.contract.op import Door, Spawn
 from edge.contract.principal import Kind, Principal
@@ -27,7 +27,9 @@ log = logging.getLogger(__name__)
 NAME = "ctl.sock"
 LINE = declare("ctl.line_octets", 4_194_304, "bytes", "of one request on the control socket; then it closes")
 DIALLERS = declare("ctl.connections", 32, "connections", "to the control socket at once", Unavailable)
-CLOSE_SECONDS = declare("ctl.close_seconds", 5, "s", "a closing control connection may take to read its last line")
+CLOSE_SECONDS = declare(
+    "ctl.close_seconds", 5, "s", "a closing control connection may take to read its last line; it is cut off", None
+)
 
 OPERATOR = Principal(kind=Kind.OPERATOR, aid="", scopes=frozenset({"*"}), via="control")
 
@@ -67,7 +69,7 @@ class ControlSocket:
             log.warning("control socket: a connection of another user was refused")
             self._refuse(stream, writer, NotPermitted("only root and the node's own user may use the control socket"))
         elif self._dialled >= self._limits[DIALLERS]:
-            self._refuse(stream, writer, Unavailable(self._limits.refuse(DIALLERS).message))
+            self._refuse(stream, writer, self._limits.refuse(DIALLERS))
         else:
             self._dialled += 1
             self._spawn(self._converse(stream))
@@ -78,7 +80,7 @@ class ControlSocket:
         finally:
             self._dialled -= 1
 
-    def _refuse(self, stream: LineStream, writer: asyncio.StreamWriter, error: NotPermitted | Unavailable) -> None:
+    def _refuse(self, stream: LineStream, writer: asyncio.StreamWriter, error: EdgeError) -> None:
         writer.write(self._codec.refuse_frame(b"null", error) + b"\n")
         stream.close(1008, "")
 
@@ -123,13 +125,17 @@ class LineStream:
         self._closed = True
         self._reader.feed_eof()
         self._writer.close()
-        due = self._clock.now().mono_us + self._limits[CLOSE_SECONDS] * SECOND
         if self._writer.transport.get_write_buffer_size():
-            self._clock.at(due, self._writer.transport.abort)
+            self._clock.at(self._clock.now().mono_us + self._limits[CLOSE_SECONDS] * SECOND, self._cut_off)
+
+    def _cut_off(self) -> None:
+        if self._writer.transport.get_write_buffer_size():
+            self._limits.hit(CLOSE_SECONDS)
+            self._writer.transport.abort()
 
     def _too_long(self) -> None:
-        error: TooLarge = TooLarge(self._limits.refuse(LINE).message)
-        self._writer.write(ControlCodec(JsonLimits()).refuse_frame(b"null", error) + b"\n")
+        refusal = ControlCodec(JsonLimits()).refuse_frame(b"null", self._limits.refuse(LINE))
+        self._writer.write(refusal + b"\n")
 
 
 def _bind(run_dir: Path) -> socket.socket:

@@ -12,7 +12,8 @@ from uvicorn.server import ServerState
 from websockets.server import ServerProtocol
 
 from edge.contract.limit import Limits
-from edge.transports.http.listener import Listener, Terms, bind
+from edge.system.ports import bind_tcp
+from edge.transports.http.listener import Listener, Terms
 from tests.support.clock import FakeClock
 
 CONFIG = {
@@ -64,7 +65,7 @@ async def test_a_web_socket_has_the_attributes_we_use() -> None:
 
 async def test_a_server_starts_stops_and_counts_without_serve() -> None:
     assert {"startup", "shutdown"} <= set(dir(uvicorn.Server))
-    listener = Listener(_app, bind("127.0.0.1", 0), Terms(FakeClock(), Limits()))
+    listener = Listener(_app, bind_tcp("127.0.0.1", 0), Terms(FakeClock(), Limits()))
     await listener.start()
     assert listener._server.servers
     assert listener.connections == len(listener._server.server_state.connections) == 0

@@ -33,9 +33,10 @@ from edge.session.doors import Doors, Hosts
 from edge.session.limiter import Limiter
 from edge.store.database import Database
 from edge.store.keyring import Identity, load_identity
+from edge.system.ports import bind_tcp
 from edge.transports.http import agent_md, aun, health, pki
 from edge.transports.http.app import build_app
-from edge.transports.http.listener import Listener, Terms, bind
+from edge.transports.http.listener import Listener, Terms
 from tests.support.clock import FakeClock
 from tests.support.store import database
 
@@ -201,7 +202,7 @@ async def served(made: Desk, hosts: Sequence[str] = ()) -> AsyncIterator[str]:
             *health.routes(lambda: {}),
         ]
         app = build_app(routes, clock=clock, limits=limits, limiter=limiter, doors=doors)
-        listener = Listener(app, bind("127.0.0.1", 0), Terms(clock, limits, aun.message_limits()))
+        listener = Listener(app, bind_tcp("127.0.0.1", 0), Terms(clock, limits, aun.message_limits()))
         await listener.start()
         try:
             yield listener.url

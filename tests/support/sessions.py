@@ -26,9 +26,10 @@ from edge.session.channels import Channels
 from edge.session.conversation import Sessions
 from edge.session.doors import Doors, Hosts
 from edge.session.limiter import Limiter
+from edge.system.ports import bind_tcp
 from edge.transports.http import aun, health
 from edge.transports.http.app import build_app
-from edge.transports.http.listener import Listener, Terms, bind
+from edge.transports.http.listener import Listener, Terms
 from tests.support.clock import FakeClock
 
 ISSUER = "edge.test"
@@ -243,7 +244,7 @@ async def gateway(
             doors=doors,
         )
         terms = Terms(house.clock, house.limits, aun.message_limits())
-        house.listener = Listener(app, bind("127.0.0.1", 0), terms, tls=tls, http=http)
+        house.listener = Listener(app, bind_tcp("127.0.0.1", 0), terms, tls=tls, http=http)
         await house.listener.start()
         try:
             yield house

@@ -271,7 +271,7 @@ async def test_a_peer_that_does_not_read_its_last_line_is_cut_off(tmp_path: Path
         with contextlib.suppress(ConnectionResetError):
             while await reader.read(65_536):
                 pass
-        assert house.limits.hits == {"session.flush_ms": 1}
+        assert house.limits.hits == {"session.flush_ms": 1, "ctl.close_seconds": 1}
 
 
 def test_the_client_imports_standard_library_and_contract_only() -> None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import socket
 import ssl
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import h11
@@ -41,9 +40,6 @@ CONNECTIONS = declare("http.connections", 768, "connections", "of one listener; 
 PER_ADDRESS = declare("http.connections_per_address", 384, "connections", "of one address, all listeners", None)
 MESSAGE = declare("ws.message_octets", 1_048_576, "bytes", "of a message on paths without a limit of their own (1009)")
 FRAGMENTS = declare("ws.fragments", 1024, "frames", "that one message may come in (1008)", None)
-
-CLIENT_CERT = {"off": ssl.CERT_NONE, "optional": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
-MIN_VERSION = {"1.2": ssl.TLSVersion.TLSv1_2, "1.3": ssl.TLSVersion.TLSv1_3}
 
 
 class Terms:
@@ -433,35 +429,6 @@ class Listener:
     async def shutdown(self) -> None:
         """Second step: close what is open, WebSockets with 1012; at most 3 s, then running requests are cancelled."""
         await self._server.shutdown(sockets=[self._socket])
-
-
-def bind(host: str, port: int) -> socket.socket:
-    """A bound TCP socket for a `Listener`. Raises `OSError` when the port is taken."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    sock = socket.socket(family, socket.SOCK_STREAM)
-    try:
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if family == socket.AF_INET6:
-            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-        sock.bind((host, port))
-        sock.setblocking(False)
-    except OSError:
-        sock.close()
-        raise
-    return sock
-
-
-def tls_context(
-    cert: Path, key: Path, *, client_cert: str = "off", client_ca: Path | None = None, min_version: str = "1.2"
-) -> ssl.SSLContext:
-    """The server side of TLS (settled G02, G32). To renew: `load_cert_chain` on the same object."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = MIN_VERSION[min_version]
-    context.load_cert_chain(cert, key)
-    context.verify_mode = CLIENT_CERT[client_cert]
-    if client_ca is not None:
-        context.load_verify_locations(client_ca)
-    return context
 
 
 def verified_certificate(transport: asyncio.BaseTransport) -> bytes | None:

@@ -19,8 +19,9 @@ from websockets.asyncio.client import connect
 
 from edge.contract.time import SECOND
 from edge.session.doors import certificate_of
+from edge.system.ports import bind_tcp
 from edge.transports.http.app import json_response, read_body
-from edge.transports.http.listener import OurH11, OurHttpTools, bind, tls_context
+from edge.transports.http.listener import OurH11, OurHttpTools
 from tests.support.sessions import House, gateway, until
 
 HTTP = pytest.mark.parametrize("http", ["httptools", "h11"])
@@ -273,14 +274,14 @@ async def test_stopping_closes_web_sockets_with_1012_and_frees_the_port() -> Non
             await house.listener.shutdown()
             await socket.wait_closed()
             assert socket.close_code == 1012
-        bind("127.0.0.1", port).close()
+        bind_tcp("127.0.0.1", port).close()
 
 
 async def test_a_taken_port_is_an_error() -> None:
-    sock = bind("127.0.0.1", 0)
+    sock = bind_tcp("127.0.0.1", 0)
     sock.listen()
     with pytest.raises(OSError, match="in use"):
-        bind("127.0.0.1", sock.getsockname()[1])
+        bind_tcp("127.0.0.1", sock.getsockname()[1])
     sock.close()
 
 
@@ -317,6 +318,14 @@ def client_context(folder: Path, name: str = "") -> ssl.SSLContext:
     return context
 
 
+def server_context(folder: Path, client_cert: ssl.VerifyMode = ssl.CERT_NONE) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(folder / "server.crt", folder / "server.key")
+    context.load_verify_locations(folder / "ca.crt")
+    context.verify_mode = client_cert
+    return context
+
+
 async def fetch(house: House, context: ssl.SSLContext) -> bytes | None:
     """The body, None when TLS ended before any answer (in TLS 1.3 a refusal comes after the client's handshake)."""
     reader, writer = await asyncio.open_connection(*house.listener.address, ssl=context, server_hostname="localhost")
@@ -336,22 +345,19 @@ async def test_a_verified_client_certificate_is_in_the_scope(tmp_path: Path, htt
     issue(tmp_path, "server", ca)
     mine, _ = issue(tmp_path, "client", ca)
     issue(tmp_path, "stranger", issue(tmp_path, "other"))
-    server = {"cert": tmp_path / "server.crt", "key": tmp_path / "server.key", "client_ca": tmp_path / "ca.crt"}
-    optional = tls_context(client_cert="optional", **server)
-    async with gateway(routes=echo(), tls=optional, http=http) as house:
+    async with gateway(routes=echo(), tls=server_context(tmp_path, ssl.CERT_OPTIONAL), http=http) as house:
         assert house.listener.url.startswith("https://")
         assert await fetch(house, client_context(tmp_path, "client")) == mine.public_bytes(serialization.Encoding.DER)
         assert await fetch(house, client_context(tmp_path)) == b""
         assert await fetch(house, client_context(tmp_path, "stranger")) is None
-    required = tls_context(client_cert="required", **server)
-    async with gateway(routes=echo(), tls=required, http=http) as house:
+    async with gateway(routes=echo(), tls=server_context(tmp_path, ssl.CERT_REQUIRED), http=http) as house:
         assert await fetch(house, client_context(tmp_path)) is None
 
 
 async def test_a_web_socket_carries_the_certificate_and_the_context_reloads(tmp_path: Path) -> None:
     ca = issue(tmp_path, "ca")
     issue(tmp_path, "server", ca)
-    context = tls_context(tmp_path / "server.crt", tmp_path / "server.key")
+    context = server_context(tmp_path)
     async with gateway(tls=context) as house:
         url = house.listener.url.replace("https", "wss").replace("127.0.0.1", "localhost") + "/aun"
         async with connect(url, ssl=client_context(tmp_path), proxy=None) as socket:
