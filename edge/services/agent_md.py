@@ -13,7 +13,6 @@ from typing import Any
 
 import msgspec
 
-from edge.contract.capability import Skill
 from edge.contract.errors import (
     InvalidParams,
     NotFound,
@@ -241,11 +240,12 @@ class AgentMdService:
         skills = [skill for skill in self._gate.skills() if skill.aid == aid]
         if not skills:
             raise NotFound(f"no agent.md of {aid}")
+        name = skills[0].device_name or skills[0].device
         return documents.Card(
             aid=aid,
-            name=skills[0].device_name or skills[0].device,
+            name=name,
             type="device",
-            description=_about(skills),
+            description=f"{name}, a device of {issuer}",
             tags=("device", *sorted({skill.cap.kind for skill in skills})),
             skills=tuple((skill.id, skill.cap.title or skill.cap.name) for skill in skills),
             service_endpoints=endpoints,
@@ -256,12 +256,6 @@ class AgentMdService:
 def iso(second: int) -> str:
     """Seconds UTC as ISO 8601."""
     return datetime.datetime.fromtimestamp(second, datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def _about(skills: Sequence[Skill]) -> str:
-    reads = sum(skill.cap.readable for skill in skills)
-    acts = sum(skill.cap.writable for skill in skills)
-    return f"{skills[0].device_name or skills[0].device}: measures {reads}, does {acts}"
 
 
 def _matches(wanted: Sequence[str], body: bytes) -> bool:

@@ -206,6 +206,7 @@ async def test_a_device_has_a_signed_card_when_first_asked_for(tmp_path: Path) -
         assert found.etag == documents.etag(found.content.encode())
         assert document.meta["name"] == "Thermometer"
         assert document.meta["type"] == "device"
+        assert document.meta["description"] == f"Thermometer, a device of {ISSUER}"
         assert document.meta["version"] == "1.0.0"
         assert document.meta["skills"] == [{"id": "thermo.temperature", "name": "Temperature"}]
         assert document.meta["provider"] == "Household"
