@@ -13,6 +13,11 @@ from msgspec import Meta
 
 from edge.contract import limit
 
+Namespace = Literal[
+    "collab", "debug", "event", "group", "mail", "message", "notification", "proxy", "push", "search", "storage",
+    "stream", "task",
+]  # fmt: skip
+"""What can be switched off (settled G34)."""
 Level = Literal["debug", "info", "warning", "error"]
 
 _ADDRESS = r"^(off|(\[[0-9A-Fa-f:.]+\]|[^:\[\]\s/]+):[0-9]{1,5})$"
@@ -46,6 +51,10 @@ class NodeSettings(Section, frozen=True, kw_only=True):
     public_url: Annotated[
         list[str],
         say("Base URLs under which others reach this node, best first; empty: as the caller did.", ["https://box.lan"]),
+    ] = []
+    off: Annotated[
+        list[Namespace],
+        say("AUN services that this node does not offer: gone from capabilities and methods.", ["task"]),
     ] = []
     port_aliases: Annotated[bool, say("Open the alias ports of the port table as well.", True)] = False
     provider: Annotated[str, say("Who runs this node, as shown in cards and agent.md.", "Household Doe")] = ""
@@ -271,6 +280,8 @@ def allowed(hint: Any) -> str:
         return str(meta.extra["allowed"])
     if base is Literal:
         return ", ".join(args)
+    if base is list and base_of(args[0]) is Literal:
+        return f"a list of: {allowed(args[0])}"
     if base is dict:
         return f"a table whose values are one of: {allowed(args[1])}"
     if meta.ge is not None:

@@ -6,6 +6,7 @@ EdgeError
 ├── NotReady, NotPermitted ─ RegistrationClosed, ProtocolVersion
 ├── NotFound ─ UnknownAid, Conflict ─ NameTaken, VersionConflict, RecipientsStale, PreconditionFailed
 ├── PreconditionRequired
+├── UnsupportedOperation ─ SwitchedOff
 ├── TooLarge, RateLimited, Unavailable ─ StorageFull, TimedOut
 └── TaskError ─ TaskNotFound, TaskStateInvalid, …
 """
@@ -195,6 +196,12 @@ class UnsupportedOperation(EdgeError):
     """Known, but not offered here."""
 
     summary = "unsupported operation"
+
+
+class SwitchedOff(UnsupportedOperation):
+    """A service that this node could offer and, by its configuration, does not."""
+
+    summary = "switched off on this node"
 
 
 class ContentTypeNotSupported(EdgeError):

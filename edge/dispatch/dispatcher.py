@@ -18,6 +18,7 @@ from edge.contract.errors import (
     MethodNotFound,
     NotAuthenticated,
     NotPermitted,
+    SwitchedOff,
 )
 from edge.contract.op import Call, Door, Op, Outcome
 from edge.contract.principal import Kind, Principal
@@ -58,18 +59,39 @@ class Dispatcher:
     ) -> Outcome:
         """Run what `name` means on `surface`. `params` is JSON that has passed `contract.wire.loads`.
 
-        Raises `MethodNotFound`, `NotAuthenticated`, `NotPermitted`, `InvalidParams`, and what the operation declares.
+        Raises `MethodNotFound`, `SwitchedOff`, `NotAuthenticated`, `NotPermitted`, `InvalidParams`, and what the
+        operation declares.
         """
-        op = self.table.find(surface, name)
-        if op is None:
-            raise MethodNotFound(f"method not found: {name}")
+        op = self._found(surface, name)
         raw = bytes(params) or b"{}"
         return await self._run(op, raw, who, surface=surface, dialect=dialect, door=door or Door(), trace=trace)
 
     async def run(self, op: str, params: object, who: Principal) -> Any:
         """Run an operation by its own name, as one area asks another; its result."""
-        outcome = await self._run(self.table.get(op), dumps(params), who, surface="", dialect="", door=Door(), trace="")
+        try:
+            found = self.table.get(op)
+        except KeyError:
+            raise MethodNotFound(f"no operation {op} here") from None
+        outcome = await self._run(found, dumps(params), who, surface="", dialect="", door=Door(), trace="")
         return outcome.result
+
+    def check(self, surface: str, name: str, params: bytes | msgspec.Raw, who: Principal) -> Op:
+        """What a call would be refused for before it began; the operation that it would run.
+
+        Raises `MethodNotFound`, `SwitchedOff`, `NotAuthenticated`, `NotPermitted`, `InvalidParams`.
+        """
+        op = self._found(surface, name)
+        _permit(op, who)
+        _decode(op, bytes(params) or b"{}")
+        return op
+
+    def _found(self, surface: str, name: str) -> Op:
+        op = self.table.find(surface, name)
+        if op is not None:
+            return op
+        if off := self.table.off(surface, name):
+            raise SwitchedOff(f"{off} is switched off on this node", data={"disabled": off})
+        raise MethodNotFound(f"method not found: {name}")
 
     async def _run(
         self, op: Op, raw: bytes, who: Principal, *, surface: str, dialect: str, door: Door, trace: str

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Any, get_args, get_origin
 
 import msgspec
@@ -16,6 +16,7 @@ class OpTable:
     def __init__(self, *services: object) -> None:
         self._ops: dict[str, Op] = {}
         self._wire: dict[tuple[str, str], Op] = {}
+        self._off: frozenset[str] = frozenset()
         for service in services:
             self.add(service)
 
@@ -28,15 +29,33 @@ class OpTable:
 
     def find(self, surface: str, name: str) -> Op | None:
         """The operation that `name` means on `surface`."""
-        return self._wire.get((surface, name))
+        return None if self.off(surface, name) else self._wire.get((surface, name))
+
+    def switch_off(self, namespaces: Collection[str]) -> None:
+        """Offer these AUN namespaces no more (settled G34); the operations stay for the node itself."""
+        self._off = frozenset(namespaces)
+
+    def off(self, surface: str, name: str) -> str:
+        """The namespace of a name that is switched off, "" of any other."""
+        namespace = _namespace(name)
+        return namespace if surface == "aun" and namespace in self._off else ""
+
+    def offered(self, op: Op) -> dict[str, list[str]]:
+        """Surface → the names of an operation there, without those that are switched off."""
+        found = {at: [name for name in names if not self.off(at, name)] for at, names in op.wire.items()}
+        return {at: names for at, names in found.items() if names}
 
     def get(self, name: str) -> Op:
         """An operation by its own name. Raises `KeyError`."""
         return self._ops[name]
 
     def names(self, surface: str) -> list[str]:
-        """The wire names of a surface, sorted."""
-        return sorted(name for at, name in self._wire if at == surface)
+        """The wire names of a surface, sorted, without those that are switched off."""
+        return sorted(name for at, name in self._wire if at == surface and not self.off(at, name))
+
+    def namespaces(self, surface: str) -> list[str]:
+        """The namespaces of its requests, sorted: the part of a name before its first dot."""
+        return sorted({_namespace(name) for name in self.names(surface) if "/" not in name})
 
     def __iter__(self) -> Iterator[Op]:
         return iter(self._ops.values())
@@ -53,6 +72,10 @@ class OpTable:
                 if (surface, name) in self._wire:
                     raise ValueError(f"{surface} {name} is claimed by {op.name} and {self._wire[surface, name].name}")
                 self._wire[surface, name] = op
+
+
+def _namespace(name: str) -> str:
+    return name.partition("/" if "/" in name else ".")[0]
 
 
 def _bind(service: object, run: Callable[..., Any], mark: dict[str, Any]) -> Op:

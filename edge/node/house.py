@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from edge import __version__
 from edge.config import Config
 from edge.contract.limit import Limits
+from edge.contract.principal import Principal
 from edge.contract.store import Unit
 from edge.contract.time import SECOND, wall_us
 from edge.devices.gate import Gate
@@ -36,9 +37,12 @@ from edge.services.auth.certificates import CertificateDesk
 from edge.services.auth.service import AuthService
 from edge.services.backup import BackupService
 from edge.services.ca import CaService
+from edge.services.debug import DebugService, Stage
 from edge.services.message.service import MessageService
 from edge.services.meta import MetaService
+from edge.services.push import PushService
 from edge.services.queue import QueueService
+from edge.services.routes import RouteService
 from edge.services.task.service import TaskService
 from edge.session.channels import Channels
 from edge.session.conversation import Sessions
@@ -59,8 +63,6 @@ from edge.transports.http import a2a, agent_md, aun, health, pki
 from edge.transports.http.app import build_app
 from edge.transports.http.listener import Terms
 from edge.transports.mqtt.builtin import BuiltinEngine
-
-NAMESPACES = ("auth", "message", "meta", "task")
 
 
 class Asked(Protocol):
@@ -138,7 +140,8 @@ class House:
     def _build(self, asked: Asked) -> None:
         """Make every part and hand down the ports."""
         config, issuer, areas = self._config, self.identity.issuer, Areas()
-        self._services = {f"{name}.{issuer}" for name in (*SERVICES, "gateway")}
+        offered = [name for name in SERVICES if name not in config.node.off]
+        self._services = {f"{name}.{issuer}" for name in (*offered, "gateway")}
         self.gatekeeper = Gatekeeper(self.node, issuer, self.clock, self.limits)
         self.bus = BuiltinEngine(clock=self.clock, gatekeeper=self.gatekeeper, hot=self.hot, limits=self.limits)
         self.registry = Registry(issuer, self.clock, self.node, self.hot, self.limits)
@@ -168,7 +171,7 @@ class House:
             self.identity,
             self.limits,
             registration=config.auth.registration,
-            namespaces=lambda: NAMESPACES,
+            namespaces=lambda: self.table.namespaces("aun"),
             version=__version__,
             base=self._base,
         )
@@ -198,6 +201,10 @@ class House:
             limits=self.limits,
         )
         self.channels.on_admitted.append(self.messages.connected)
+        self.push = PushService(
+            self.node, self.clock, self.channels, self.hub, self._tasks.spawn, self._known, self.limits
+        )
+        self.hub.attach_audience(self.push.heard)
         self.table = OpTable(
             self.auth,
             AgentService(
@@ -216,6 +223,7 @@ class House:
                 about=cards.About(
                     provider=config.node.provider, contact=config.node.contact, license=config.node.license
                 ),
+                services=offered,
             ),
             self.messages,
             self.tasks,
@@ -231,8 +239,12 @@ class House:
             OperatorService(self.bus, self.clock, self.limits, taps),
             QueueService({"node": self.node, "hot": self.hot}, self.clock, lambda: self.losses.pending, self._counted),
             AdminService(asked.facts, self.methods, asked.reload, self.limits),
+            self.push,
+            RouteService(self.clock, self.channels, self.hub, areas, self.limits),
+            DebugService(lambda: self.table.names("aun"), self._dry_run),
             BackupService({"node": self.node, "hot": self.hot}, config.state_dir, self.clock, self._tasks.spawn),
         )
+        self.table.switch_off(config.node.off)
         self.dispatcher = Dispatcher(self.table, {"node": self.node, "hot": self.hot})
         areas.bind(self.dispatcher)
         self.sessions = Sessions(
@@ -303,6 +315,8 @@ class House:
         self._closers.append(self.tasks.close)
         self.messages.start()
         self._closers.append(self.messages.stop)
+        await self.push.start()
+        self._closers.append(self.push.stop)
 
     def _known(self, unit: Unit, aid: str) -> bool:
         """Whether an AID can be spoken to: registered, let in by a token, a device's, or a service of ours (G19)."""
@@ -360,13 +374,19 @@ class House:
             Method(
                 op.name,
                 op.scope,
-                {surface: list(wire) for surface, wire in op.wire.items()},
+                self.table.offered(op),
                 op.writes,
                 op.doc,
                 [error.__name__ for error in op.raises],
             )
             for op in sorted(self.table, key=lambda op: op.name)
+            if self.table.offered(op) or not op.wire
         ]
+
+    def _dry_run(self, name: str, params: bytes, who: Principal) -> list[Stage]:
+        """A call by its AUN name, looked at and not made."""
+        op = self.dispatcher.check("aun", name, params, who)
+        return [Stage("catalog", detail=op.name), Stage("scope", detail=op.scope or "open"), Stage("params")]
 
     def facts(self) -> dict[str, Any]:
         """What `status` shows of the parts."""

@@ -37,6 +37,7 @@ from edge.contract.errors import (
     RateLimited,
     RecipientsStale,
     SignatureInvalid,
+    SwitchedOff,
     TaskAccessDenied,
     TaskAlreadyAccepted,
     TaskCanceled,
@@ -106,6 +107,9 @@ CONNECT_NUMBERS = NUMBERS.over(
     | {CertificateInvalid: 4001, Internal: 4500}
 )
 """`auth.connect` has numbers of its own (§7.3)."""
+
+SEARCH_NUMBERS = NUMBERS.over({SwitchedOff: -32160})
+"""A search service that is switched off has a number of its own (settled G34)."""
 
 GUEST_METHODS = frozenset({"meta.ping", "meta.trust_roots"})
 """Besides `auth.*`, what a socket may ask before `auth.connect` (§7.8)."""
@@ -201,7 +205,7 @@ class AunCodec:
 
     def refuse(self, request: Request, error: EdgeError, at_ms: int, took_ms: int) -> bytes:
         """The failure of a request, in the numbers of its method."""
-        table = CONNECT_NUMBERS if request.method == "auth.connect" else NUMBERS
+        table = _table(request.method)
         if request.trace is not None:
             error.data.setdefault("trace_id", request.trace.id)
         return table.frame(request.id, error, self._beside(request, at_ms, took_ms))
@@ -261,6 +265,12 @@ class AunCodec:
         span = {"node": self._node, "ts": at_ms, "action": "process", "ms": took_ms, "detail": request.method}
         spans = [*trace.spans, span][-MAX_SPANS:]
         return b',"_trace":' + dumps({"trace_id": trace.id, "mode": trace.mode, "spans": spans})
+
+
+def _table(method: str) -> ErrorTable:
+    if method == "auth.connect":
+        return CONNECT_NUMBERS
+    return SEARCH_NUMBERS if method.startswith("search.") else NUMBERS
 
 
 def _spans(found: object) -> tuple[Mapping[str, Any], ...]:

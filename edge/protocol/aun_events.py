@@ -78,7 +78,7 @@ class Recalled(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 def render(event: Event, hello: Mapping[str, Any]) -> bytes | None:
     """An event as the connection that announced `hello` reads it; None when it is not for it."""
-    if event.kind.startswith("task.") or event.kind == "message.read_changed":
+    if event.kind.startswith(("task.", "app.", "push.")) or event.kind == "message.read_changed":
         return jsonrpc.notification(f"event/{event.kind}", event.body or b"{}")
     shown = _MESSAGE_EVENTS.get(event.kind)
     return shown(event, hello) if shown else None

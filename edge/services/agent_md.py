@@ -90,7 +90,7 @@ class Stored(msgspec.Struct):
 
 
 class AgentMdService:
-    """Cards. `gate` knows the devices' skills; `endpoints` the URLs that answer."""
+    """Cards. `gate` knows the devices' skills, `endpoints` the URLs that answer, `services` which are offered."""
 
     def __init__(
         self,
@@ -103,10 +103,11 @@ class AgentMdService:
         *,
         endpoints: Endpoints = lambda base, address: {},
         about: About | None = None,
+        services: Sequence[str] = SERVICES,
     ) -> None:
         self._store, self._clock, self._identity, self._limits = store, clock, identity, limits
         self._gate, self._calls, self._endpoints = gate, calls, endpoints
-        self._about = about or About()
+        self._about, self._offered = about or About(), services
 
     @op("agent_md.get", scope="", wire={"http": ("agent_md.get",)}, raises=(InvalidParams, NotFound))
     async def get(self, call: Call[Asked]) -> AgentMd:
@@ -227,7 +228,7 @@ class AgentMdService:
             "license": self._about.license,
             "visibility": self._about.visibility,
         }
-        if issuer == self._identity.issuer and name in SERVICES:
+        if issuer == self._identity.issuer and name in self._offered:
             return documents.Card(
                 aid=aid,
                 name=name,

@@ -13,6 +13,7 @@ from edge.store import (
     mqtt,
     once,
     opening,
+    push,
     read_states,
     readings,
     tasks,
@@ -33,4 +34,5 @@ MIGRATIONS: list[Migration] = [
     *read_states.MIGRATIONS,
     *mqtt.MIGRATIONS,
     *tasks.MIGRATIONS,
+    *push.MIGRATIONS,
 ]
