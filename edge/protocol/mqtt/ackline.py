@@ -121,7 +121,7 @@ class AckLine(Sender):
         """What the store refused: 5 is told (quota exceeded), 3.1.1 is kept waiting; False when acks stay held."""
         while replies:
             reply = replies[0]
-            answer = _refusal(reply, self.version) if isinstance(reply, bytes) else reply.failed()
+            answer = self._refusal(reply) if isinstance(reply, bytes) else reply.failed()
             if answer is None:
                 break
             replies.pop(0)
@@ -131,6 +131,21 @@ class AckLine(Sender):
             self.broker.count("closed.held_acks")
             self.close(Reason.QUOTA_EXCEEDED, "the store keeps nothing now")
         return not replies
+
+    def _refusal(self, ack: bytes) -> bytes | None:
+        """PUBACK or PUBREC as a refusal of version 5, which also ends the exchange (MQTT 5 §4.3.3).
+
+        Not for QoS 2 of a durable session: its packet id may be on disk, and a restart would take the next message
+        under that id for a repeat.
+        """
+        session = self.session
+        if self.version != V5 or ack[0] not in (0x40, 0x50) or session is None:
+            return None
+        if ack[0] == 0x50:
+            if session.durable:
+                return None
+            self.broker.forget_incoming(session, ack[2] << 8 | ack[3])
+        return bytes((ack[0], 3)) + ack[2:4] + bytes((Reason.QUOTA_EXCEEDED,))
 
     def _send_waiting(self, waiting: _Waiting) -> None:
         if waiting.plain and self.state is State.OPEN:
@@ -157,10 +172,3 @@ class AckLine(Sender):
     def holds_acks(self) -> bool:
         """Whether an ack still waits."""
         return bool(self._held)
-
-
-def _refusal(ack: bytes, version: int) -> bytes | None:
-    """PUBACK or PUBREC as a refusal of version 5."""
-    if version == V5 and ack[0] in (0x40, 0x50):
-        return bytes((ack[0], 3)) + ack[2:4] + bytes((Reason.QUOTA_EXCEEDED,))
-    return None

@@ -431,6 +431,13 @@ class Broker:
         self.releasing[key] = connection
         connection.ack(position, _Release(self, session, packet_id, pubcomp))
 
+    def forget_incoming(self, session: Session, packet_id: int) -> None:
+        """A QoS 2 packet id is free again."""
+        if session.incoming is not None:
+            session.incoming.pop(packet_id, None)
+        if session.durable:
+            self.journal.incoming(session, packet_id, False)
+
     def lost_live(self, route: Route, session: Session, limit: Limit) -> None:
         """A message with QoS 0 that a connected client had no room for."""
         self.limits.hit(limit)
@@ -557,9 +564,7 @@ class Broker:
         connection = self.releasing.pop((session.number, packet_id), None)
         if error is not None:
             return
-        if session.incoming is not None:
-            session.incoming.pop(packet_id, None)
-        self.journal.incoming(session, packet_id, False)
+        self.forget_incoming(session, packet_id)
         if connection is not None:
             connection.ack(JOURNAL, pubcomp)
         self.need_turn()
@@ -619,9 +624,7 @@ class _Release(Reply):
             hold.calls.append(lambda error: broker.released(session, packet_id, self._pubcomp, error))
             return
         latest = broker.releasing.pop((session.number, packet_id), connection)
-        if session.incoming is not None:
-            session.incoming.pop(packet_id, None)
-        broker.journal.incoming(session, packet_id, False)
+        broker.forget_incoming(session, packet_id)
         self.data = self._pubcomp
         if latest is not connection:
             latest.ack(JOURNAL, self._pubcomp)
