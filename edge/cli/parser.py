@@ -46,6 +46,18 @@ def _life(verbs: Any) -> None:
     init.set_defaults(insecure_local=False)
     _json(_verb(verbs, "status", "verbs:status", "One screen: what runs, where, and what is wrong."))
     _json(_verb(verbs, "doctor", "doctor:run", "Check everything in order, the failing cause first."))
+    selftest = _json(
+        _verb(
+            verbs,
+            "selftest",
+            "selftest:run",
+            "Publish, kill and restart on a scratch directory: everything acked came or is declared lost.",
+        )
+    )
+    selftest.add_argument("--messages", type=int, default=3000, metavar="N", help="how many to publish")
+    selftest.add_argument("--kills", type=int, default=1, metavar="N", help="how often to kill -9 in between")
+    selftest.add_argument("--dir", type=Path, default=None, metavar="DIR", help="where to make the scratch directory")
+    selftest.add_argument("--keep", action="store_true", help="leave the scratch directory there")
     methods = _json(_verb(verbs, "methods", "verbs:methods", "List the operations this node answers."))
     methods.add_argument("--surface", default="", choices=["", "aun", "a2a", "edge"], help="only those of one wire")
     methods.add_argument("--scopes", action="store_true", help="show the scope that each one needs")

@@ -9,6 +9,8 @@ from edge.cli.parser import build, verbs_of
 
 VERBS = verbs_of(build())
 READ = {"status", "doctor", "methods", "device list", "device show", "agent list", "skill list", "cap list"} | {
+    "selftest",
+    "queue drops",
     "config get",
     "config list",
     "config validate",
