@@ -16,19 +16,28 @@ class Tasks:
     def __init__(self, group: asyncio.TaskGroup) -> None:
         self._group = group
         self._running: set[asyncio.Task[None]] = set()
+        self._ended = False
         self.failed = 0
 
     def __len__(self) -> int:
         return len(self._running)
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        """`contract.op.Spawn`."""
+        """`contract.op.Spawn`. After `cancel` nothing starts any more."""
+        if self._ended:
+            work.close()
+            return
         task = self._group.create_task(self._guarded(work))
         self._running.add(task)
-        task.add_done_callback(self._running.discard)
+        task.add_done_callback(lambda task: self._over(task, work))
+
+    def _over(self, task: asyncio.Task[None], work: Coroutine[Any, Any, None]) -> None:
+        self._running.discard(task)
+        work.close()  # a task that is cancelled before its first step has not begun its work
 
     def cancel(self) -> None:
         """End what still runs: the node is leaving and has waited long enough."""
+        self._ended = True
         for task in list(self._running):
             task.cancel()
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import logging
 
 import pytest
@@ -34,4 +35,23 @@ async def test_what_still_runs_can_be_ended() -> None:
         await asyncio.sleep(0)
         assert len(tasks) == 1
         tasks.cancel()
+    assert len(tasks) == 0
+
+
+@pytest.mark.parametrize("cancelled_before", [True, False])
+async def test_work_that_never_begins_is_not_left_behind(cancelled_before: bool) -> None:
+    begun = []
+
+    async def work() -> None:
+        begun.append(1)
+
+    coroutine = work()
+    async with asyncio.TaskGroup() as group:
+        tasks = Tasks(group)
+        if cancelled_before:
+            tasks.cancel()
+        tasks.spawn(coroutine)
+        tasks.cancel()
+    assert begun == []
+    assert inspect.getcoroutinestate(coroutine) == inspect.CORO_CLOSED
     assert len(tasks) == 0
