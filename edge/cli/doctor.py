@@ -25,7 +25,7 @@ LITTLE_ROOM = 64 << 20
 
 @dataclass(frozen=True)
 class Finding:
-    """What a check found: `ok`, `warning`, `failed`, or `skipped` because of what failed before."""
+    """What a check found: `ok`, `failed`, or `skipped` because of what failed before."""
 
     check: str
     state: str
@@ -64,7 +64,7 @@ class Examination:
         if not path.is_dir():
             raise Failure(f"{path} does not exist", next_step=f"aun-edge run --state-dir {path}")
         if not os.access(path, os.W_OK | os.X_OK):
-            raise Failure(f"{path} is not yours to write", next_step="run this as the user of the node", code=4)
+            raise Failure(f"{path} is not yours to write", next_step="run this as the user of the node")
         if path.stat().st_mode & 0o077:
             raise Failure(f"{path} is open to other users", next_step=f"chmod 700 {path}")
         return str(path)
@@ -91,13 +91,12 @@ class Examination:
         return "both databases take writes"
 
     def listeners(self) -> str:
-        """Every listener that is wanted is open."""
-        off = self.status["left_off"]
+        """Every listener that is wanted is open; what waits for a first device is no fault."""
+        off = {name: why for name, why in self.status["left_off"].items() if name not in self.status["waiting"]}
         if off:
             said = "; ".join(f"{name}: {why}" for name, why in off.items())
-            raise Failure(
-                f"left off: {said}", next_step="stop what holds the port, or set another with aun-edge config set"
-            )
+            step = "stop what holds the port or mend the certificate, or set another with aun-edge config set"
+            raise Failure(f"left off: {said}", next_step=step)
         return ", ".join(f"{name} {url}" for name, url in self.ready["endpoints"].items())
 
     def http(self) -> str:

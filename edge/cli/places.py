@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from edge.cli.failure import Failure, NotRunning
+from edge.cli.failure import Exit, Failure, NotRunning
 from edge.contract.errors import EdgeError
 from edge.contract.wire import loads
 
@@ -26,7 +26,9 @@ def ready(state_dir: Path) -> dict[str, Any]:
     try:
         found = loads(path.read_bytes())
     except PermissionError:
-        raise Failure(f"{path} may not be read", next_step="run this as the user of the node", code=4) from None
+        raise Failure(
+            f"{path} may not be read", next_step="run this as the user of the node", code=Exit.NOT_PERMITTED
+        ) from None
     except (OSError, EdgeError):
         raise NotRunning(state_dir) from None
     if not isinstance(found, dict):

@@ -7,7 +7,9 @@ import contextlib
 import logging
 import os
 import socket
+import ssl
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from msgspec import structs
@@ -126,30 +128,36 @@ class Node:
         self.on_ready(self)
 
     async def _listen(self, listener: Listener) -> None:
-        """Open one listener. Raises `StartFailed` when somebody asked for it and its port is taken."""
+        """Open one listener, or leave it off and say why. Raises `StartFailed` when somebody asked for this one."""
         try:
             sock = bind_remembered(self._ports, listener.name, listener.host, listener.port)
         except OSError as error:
-            why = f"{listener.host}:{listener.port} cannot be used: {error.strerror or error}"
-            if listener.explicit:
-                raise StartFailed(f"{listener.key} = {why}") from None
-            self.left_off[listener.name] = why
-            log.warning("listener %s is left off: %s", listener.name, why)
+            self._leave_off(listener, f"{listener.host}:{listener.port} cannot be used: {error.strerror or error}")
+            return
+        try:
+            tls = self.house.renewal.context() if listener.tls else None
+        except OSError as error:  # ssl.SSLError is one
+            sock.close()
+            self._leave_off(listener, f"its certificate cannot be used: {error}")
             return
         if listener.name.startswith("mqtt"):
-            await self._serve_mqtt(listener, sock)
+            await self._serve_mqtt(listener, sock, tls)
         else:
-            await self._serve_http(listener, sock)
+            await self._serve_http(listener, sock, tls)
         self.left_off.pop(listener.name, None)
 
-    async def _serve_mqtt(self, listener: Listener, sock: socket.socket) -> None:
-        tls = self.house.renewal.context() if listener.tls else None
+    def _leave_off(self, listener: Listener, why: str) -> None:
+        self.left_off[listener.name] = why
+        if listener.explicit:
+            raise StartFailed(f"{listener.key} = {why}")
+        log.warning("listener %s is left off: %s", listener.name, why)
+
+    async def _serve_mqtt(self, listener: Listener, sock: socket.socket, tls: ssl.SSLContext | None) -> None:
         await self.house.bus.serve(sock, ssl=tls)
         self.endpoints[listener.name] = f"{'mqtts' if tls else 'mqtt'}://{_shown(sock)}"
         self.house.listening(listener.name, self.endpoints[listener.name])
 
-    async def _serve_http(self, listener: Listener, sock: socket.socket) -> None:
-        tls = self.house.renewal.context() if listener.tls else None
+    async def _serve_http(self, listener: Listener, sock: socket.socket, tls: ssl.SSLContext | None) -> None:
         made = HttpListener(self.house.app, sock, self.house.terms, tls=tls)
         await made.start()
         self._http.append(made)
@@ -166,7 +174,8 @@ class Node:
     async def _listen_late(self, waiting: list[Listener]) -> None:
         for listener in waiting:
             await self._listen(listener)
-        self._write_ready()
+        if not self._stopped.is_set():
+            self._write_ready()
 
     def _write_ready(self) -> None:
         """What installers and scripts read; there only while the node answers."""
@@ -184,7 +193,7 @@ class Node:
         write_atomic(self._ready_path, dumps(facts) + b"\n")
 
     @property
-    def _ready_path(self) -> Any:
+    def _ready_path(self) -> Path:
         return self.config.state_dir / "run" / "ready.json"
 
     # Going (design D2a).
@@ -228,6 +237,7 @@ class Node:
             "state_dir": str(self.config.state_dir),
             "endpoints": dict(self.endpoints),
             "left_off": dict(self.left_off),
+            "waiting": [listener.name for listener in self._waiting],
             "insecure_local": self.config.http.insecure_local,
             "loop_lag_us": {"last": self._lag.last_us, "worst_minute": self._lag.worst_us},
             "background_tasks": {"running": len(self._tasks), "failed": self._tasks.failed},

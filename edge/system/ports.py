@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import socket
 from pathlib import Path
+
+import msgspec
 
 from edge.contract.errors import EdgeError
 from edge.contract.wire import dumps, loads
 from edge.system.files import write_atomic
+
+log = logging.getLogger(__name__)
 
 
 class Ports:
@@ -17,8 +22,12 @@ class Ports:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._chosen: dict[str, int] = {}
-        with contextlib.suppress(FileNotFoundError, EdgeError):
-            self._chosen = {str(name): int(port) for name, port in loads(path.read_bytes()).items()}
+        try:
+            self._chosen = msgspec.convert(loads(path.read_bytes()), dict[str, int])
+        except FileNotFoundError:
+            pass
+        except (OSError, EdgeError, msgspec.ValidationError) as error:
+            log.warning("%s cannot be read, ports are picked anew: %s", path, error)
 
     def remembered(self, name: str) -> int:
         """The port chosen earlier, or 0."""

@@ -1,11 +1,14 @@
 from __future__ import annotations
 
 import json
+from argparse import Namespace
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from edge.cli.doctor import Examination
+from edge.cli.failure import Failure
 from edge.cli.main import main
 
 Verb = Callable[..., tuple[int, str, str]]
@@ -46,6 +49,16 @@ def test_a_wrong_setting_comes_before_what_it_causes(tmp_path: Path, capsys: pyt
     said = capsys.readouterr().out
     assert said.startswith(f"configuration: {tmp_path}/config.d/x.toml:2: log.level: 'loud' is refused")
     assert "failed   running" in said
+
+
+def test_a_listener_that_waits_for_a_device_is_no_finding_and_one_that_failed_is() -> None:
+    examination = Examination(Namespace())
+    examination.ready = {"endpoints": {"http": "http://127.0.0.1:1"}}
+    examination.status = {"left_off": {"https": "opens once a device exists"}, "waiting": ["https"]}
+    assert examination.listeners() == "http http://127.0.0.1:1"
+    examination.status["left_off"]["mqtt"] = "127.0.0.1:1883 cannot be used"
+    with pytest.raises(Failure, match=r"left off: mqtt: 127.0.0.1:1883 cannot be used"):
+        examination.listeners()
 
 
 def test_a_healthy_node_has_no_findings(verb: Verb) -> None:

@@ -63,6 +63,14 @@ async def test_an_explicit_listener_whose_port_is_taken_stops_the_start(tmp_path
     assert not (tmp_path / "state" / "run" / "ready.json").exists()
 
 
+async def test_a_certificate_that_cannot_be_read_stops_an_explicit_listener_with_a_reason(tmp_path: Path) -> None:
+    (tmp_path / "cert.pem").write_text("no certificate")
+    files = [f"tls.{name}={tmp_path / 'cert.pem'}" for name in ("cert", "key")]
+    with pytest.raises(StartFailed, match=r"http.tls_listen = its certificate cannot be used"):
+        async with running(tmp_path / "state", "http.tls_listen=127.0.0.1:0", *files):
+            pass
+
+
 def taken_port(port: int) -> AbstractContextManager[object]:
     """A port that is taken: by us, or already by somebody else."""
     try:
@@ -120,10 +128,12 @@ async def test_the_lan_door_waits_for_the_first_device(tmp_path: Path) -> None:
         run = asyncio.ensure_future(node.run())
         await node.started.wait()
         assert node.left_off["https"].startswith("opens once a device exists")
+        assert node.facts()["waiting"] == ["https"]
         await node.house.dispatcher.call("edge", "device.add", b'{"name":"house"}', OWNER)
         while "opens once" in node.left_off["https"]:
             await asyncio.sleep(0)
         assert "0.0.0.0:9443 cannot be used" in node.left_off["https"]
+        assert node.facts()["waiting"] == []
         node.stop()
         await run
 

@@ -28,9 +28,13 @@ def test_a_remembered_port_that_is_taken_is_replaced(tmp_path: Path) -> None:
     assert Ports(tmp_path / "ports.json").remembered("http") == other
 
 
-def test_a_damaged_memory_is_no_memory(tmp_path: Path) -> None:
-    (tmp_path / "ports.json").write_bytes(b"{")
+@pytest.mark.parametrize("content", [b"{", b"[]", b'{"http":"x"}', b"\xff"])
+def test_a_damaged_memory_is_no_memory_and_is_told(
+    tmp_path: Path, content: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "ports.json").write_bytes(content)
     assert Ports(tmp_path / "ports.json").remembered("http") == 0
+    assert "ports are picked anew" in caplog.text
 
 
 def test_a_given_port_that_is_taken_says_so(tmp_path: Path) -> None:
