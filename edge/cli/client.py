@@ -19,9 +19,6 @@ from edge.contract.wire import JsonLimits, dumps, loads
 LIMITS = JsonLimits(octets=16_777_216, depth=64)
 CHUNK = 65_536
 
-NodeNotRunning = NotRunning
-"""Nobody listens at this state directory's control socket."""
-
 
 class Control:
     """A node's control socket. `with` dials once for several calls; without it each call dials anew."""
@@ -41,7 +38,7 @@ class Control:
             self._kept = None
 
     def call(self, name: str, params: Mapping[str, Any] | None = None) -> Any:
-        """Run an operation; its result. Raises `NodeNotRunning`, `TimeoutError`, and the error that the node named."""
+        """Run an operation; its result. Raises `NotRunning`, `TimeoutError`, and the error that the node named."""
         connection = self._kept or _Connection(self._state_dir, self._timeout_s)
         try:
             return next(value for is_item, value in connection.ask(name, params or {}) if not is_item)

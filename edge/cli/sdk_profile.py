@@ -7,7 +7,6 @@ DIR/env                       variables for a shell: `. DIR/env`
 
 from __future__ import annotations
 
-import os
 import shlex
 from pathlib import Path
 
@@ -51,10 +50,7 @@ def _folder(path: Path) -> None:
 
 
 def _write(path: Path, text: str) -> None:
-    """Replace a file: the old one or the new, never half."""
+    from edge.system.files import write_atomic
+
     _folder(path.parent)
-    fresh = path.with_name(f".{path.name}.{os.getpid()}.new")
-    descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-        file.write(text)
-    fresh.replace(path)
+    write_atomic(path, text.encode())

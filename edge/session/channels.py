@@ -1,7 +1,7 @@
 """Who is connected: live channels, their queues, and which of them an event reaches (design D2a, D20).
 
 Per (aid, device, isolation key of the slot) there is one long channel, the newest, and a few short ones
-(spec aun-connect §7.4). Everything here runs in the loop and never waits, but for `drain`.
+(spec aun-connect §7.4). Everything here runs in the loop; what waits is `async`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from edge.contract.channel import Instance
 from edge.contract.errors import Conflict, RateLimited, Unavailable
-from edge.contract.event import Event
+from edge.contract.event import Event, Fanout, Watcher
 from edge.contract.limit import Limits, declare
 from edge.contract.op import Door
 from edge.contract.principal import GUEST, Kind, Principal
@@ -186,10 +186,8 @@ class LiveChannel:
         self._stream.close(*(self._closing or (1000, "")))
 
 
-class _Audiences(Protocol):
-    def attach_audience(self, watcher: Callable[[Event], None]) -> None: ...
-
-    def watch(self, log: str, key: str | None, watcher: Callable[[Event], None]) -> Callable[[], None]: ...
+class _Audiences(Fanout, Protocol):
+    def attach_audience(self, watcher: Watcher) -> None: ...
 
 
 class Channels:
@@ -285,9 +283,8 @@ class Channels:
 
     def online(self, aid: str) -> bool:
         """Whether a long channel, or the device's availability, says so."""
-        return any(one.instance and one.instance.long for one in self._of.get(aid, {}).values()) or self._also_online(
-            aid
-        )
+        connected = any(one.instance and one.instance.long for one in self._of.get(aid, {}).values())
+        return connected or self._also_online(aid)
 
     def instances(self, aid: str) -> list[Instance]:
         """The live channels of an AID, oldest first."""

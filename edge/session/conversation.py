@@ -14,14 +14,13 @@ from collections.abc import AsyncIterator, Callable, Generator, Mapping
 from typing import Any, Protocol
 
 from edge.contract.errors import EdgeError, Internal, NotAuthenticated, NotReady, RateLimited, TooLarge, Unavailable
-from edge.contract.event import Event
 from edge.contract.limit import Limits, declare
 from edge.contract.op import Door, Op, Outcome, Spawn
 from edge.contract.principal import GUEST, Kind, Principal
 from edge.contract.time import SECOND, Clock, Stamp
 from edge.contract.wire import dumps, loads
 from edge.protocol.jsonrpc import Refused, Request
-from edge.session.channels import GOING_AWAY, IDLE, Channels, LiveChannel, Stream, short_idle_us
+from edge.session.channels import GOING_AWAY, IDLE, Channels, LiveChannel, Shows, Stream, short_idle_us
 from edge.session.limiter import Limiter, Ticket
 
 log = logging.getLogger(__name__)
@@ -41,7 +40,7 @@ BURST = 16
 """Frames that are taken in one go before others get their turn."""
 
 
-class Codec(Protocol):
+class Codec(Shows, Protocol):
     """One surface's frames. Without state: it may serve many connections."""
 
     @property
@@ -67,14 +66,6 @@ class Codec(Protocol):
 
     def item(self, request: Request, value: object) -> bytes | None:
         """One item of a streamed result; None on surfaces without them."""
-        ...
-
-    def event(self, event: Event, hello: Mapping[str, Any]) -> bytes | None:
-        """An event, or None when this peer is not to be told."""
-        ...
-
-    def farewell(self, code: int, reason: str, detail: Mapping[str, object]) -> bytes | None:
-        """The frame before a close, or None."""
         ...
 
     def open_to_guests(self, method: str) -> bool:

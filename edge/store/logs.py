@@ -71,7 +71,7 @@ class TableLog:
         ident, head, _, _ = self._find(key, make=True)
         if not rows:
             return head
-        first = self._next(key, ident, head)
+        first = self._next(head)
         at = self._unit.at
         for seq, body in enumerate(rows, first):
             self._unit.run(_ADD, (ident, seq, at.boot, at.mono_us, body))
@@ -83,7 +83,7 @@ class TableLog:
         if count < 1:
             raise ValueError("at least one number")
         ident, head, _, _ = self._find(key, make=True)
-        last = self._next(key, ident, head) + count - 1
+        last = self._next(head) + count - 1
         self._unit.run(_MOVE, (last, 0, ident))
         return last
 
@@ -162,7 +162,7 @@ class TableLog:
             found = self._unit.run(_NEW, (self._name, key))
         return cast(tuple[int, int, int, int], found[0]) if found else (0, 0, 0, 0)
 
-    def _next(self, key: str, ident: int, head: int) -> int:
+    def _next(self, head: int) -> int:
         """The number after `head`. The first one of a new incarnation lies above every one of the last."""
         return max(head, self._unit.incarnation << INCARNATION_SHIFT) + 1
 

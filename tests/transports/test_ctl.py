@@ -14,7 +14,8 @@ from typing import Any
 
 import pytest
 
-from edge.cli.client import Control, NodeNotRunning
+from edge.cli.client import Control
+from edge.cli.failure import NotRunning
 from edge.contract.errors import MethodNotFound, NotPermitted, RateLimited
 from edge.contract.principal import Kind
 from edge.contract.time import SECOND
@@ -130,15 +131,15 @@ async def test_the_clients_stream_ends_when_the_caller_has_enough(tmp_path: Path
 
 async def test_nobody_listens_is_said_as_such(tmp_path: Path) -> None:
     for folder in (tmp_path / "nowhere", tmp_path):
-        with pytest.raises(NodeNotRunning, match="no node is running"):
+        with pytest.raises(NotRunning, match="no node is running"):
             Control(folder).call("ping")
     (tmp_path / "run").mkdir()
-    with pytest.raises(NodeNotRunning):
+    with pytest.raises(NotRunning):
         Control(tmp_path).call("ping")
     dead = socket.socket(socket.AF_UNIX)
     dead.bind(str(tmp_path / "run" / "ctl.sock"))
     dead.close()
-    with pytest.raises(NodeNotRunning):
+    with pytest.raises(NotRunning):
         Control(tmp_path).call("ping")
 
 
@@ -155,7 +156,7 @@ async def test_a_leftover_socket_is_replaced_and_the_mode_is_private(tmp_path: P
         assert await ask(tmp_path / "state", "ping") == {"pong": True}
         control.stop()
         assert not path.exists()
-        with pytest.raises(NodeNotRunning):
+        with pytest.raises(NotRunning):
             await ask(tmp_path / "state", "ping")
 
 

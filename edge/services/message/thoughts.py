@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from edge.contract.errors import InvalidParams, NotPermitted, RecipientsStale, TooLarge, UnknownAid
-from edge.contract.limit import Limits, declare
+from edge.contract.limit import Limit, Limits, declare
 from edge.contract.op import Call, Params, op
 from edge.contract.store import Store
 from edge.contract.time import Clock, wall_ms
@@ -174,13 +174,13 @@ class ThoughtService:
             self._limits.hit(ITEMS)
         mine = [one for one in self._heads if one[0] == key[0]]
         for old in mine[: max(0, len(mine) - self._limits[CONTEXTS])]:
-            self._forget(old, CONTEXTS.name)
+            self._forget(old, CONTEXTS)
         while self._octets > self._limits[TOTAL] and len(self._heads) > 1:
-            self._forget(next(iter(self._heads)), TOTAL.name)
+            self._forget(next(iter(self._heads)), TOTAL)
 
-    def _forget(self, key: _Key, limit: str) -> None:
+    def _forget(self, key: _Key, limit: Limit) -> None:
         self._octets -= self._heads.pop(key).octets
-        self._limits.hits[limit] = self._limits.hits.get(limit, 0) + 1
+        self._limits.hit(limit)
 
     def _drop(self, head: _Head, items: list[dict[str, Any]]) -> None:
         for item in items:

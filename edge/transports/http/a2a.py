@@ -37,7 +37,7 @@ from edge.protocol import a2a, jsonrpc
 from edge.protocol.aid import host as host_of
 from edge.protocol.task import Task
 from edge.protocol.view import Send, Sent, Show, Stop
-from edge.transports.http.app import door_of, principal_of, read_body
+from edge.transports.http.app import door_of, has_current, principal_of, read_body
 
 BODY = declare("a2a.body", 1_048_576, "bytes", "of one JSON-RPC request", TooLarge)
 CARDS = 64
@@ -96,8 +96,7 @@ class A2A:
             "cache-control": f"public, max-age={MAX_AGE_S}",
             "vary": "A2A-Version, Host",
         }
-        asked = [known.strip().removeprefix("W/") for known in request.headers.get("if-none-match", "").split(",")]
-        if tag in asked or "*" in asked:
+        if has_current(request, tag):
             return Response(status_code=304, headers=headers)
         return Response(body, headers=headers, media_type="application/json")
 

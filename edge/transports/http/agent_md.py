@@ -15,7 +15,7 @@ from edge.contract.principal import GUEST
 from edge.contract.wire import dumps
 from edge.dispatch.dispatcher import Dispatcher
 from edge.protocol.aid import host
-from edge.transports.http.app import door_of, json_response, principal_of, read_body
+from edge.transports.http.app import door_of, has_current, json_response, principal_of, read_body
 
 BODY = declare("agent_md.body_octets", 16_384, "bytes", "of an agent.md upload, before its own limits are looked at")
 
@@ -42,7 +42,7 @@ def routes(dispatcher: Dispatcher) -> list[BaseRoute]:
             "vary": "X-AUN-Signature-Format, Host",
             "cache-control": "no-cache",
         }
-        if _known(request.headers.get("if-none-match", ""), found.etag):
+        if has_current(request, found.etag):
             return Response(status_code=304, headers=headers)
         return Response(found.content.encode(), headers=headers, media_type="text/markdown; charset=utf-8")
 
@@ -77,8 +77,3 @@ def _aid(request: Request) -> str:
     if "." not in name or name.replace(".", "").isdigit():
         raise NotFound("no agent.md here: the Host header names the AID")
     return name
-
-
-def _known(asked: str, etag: str) -> bool:
-    tags = [tag.strip().removeprefix("W/") for tag in asked.split(",")]
-    return etag in tags or "*" in tags

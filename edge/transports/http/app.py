@@ -64,6 +64,7 @@ __all__ = [
     "build_app",
     "door_of",
     "error_response",
+    "has_current",
     "json_response",
     "principal_of",
     "principal_or_guest",
@@ -164,6 +165,12 @@ def error_response(error: EdgeError) -> Response:
 def json_response(value: Any, status: int = 200) -> Response:
     """A JSON answer of plain values and records."""
     return Response(msgspec.json.encode(value), status, media_type="application/json")
+
+
+def has_current(request: Request, tag: str) -> bool:
+    """Whether the caller already holds what this strong entity tag names (If-None-Match, RFC 9110 §13.1.2)."""
+    held = [one.strip().removeprefix("W/") for one in request.headers.get("if-none-match", "").split(",")]
+    return tag in held or "*" in held
 
 
 async def _edge_error(request: Request, error: Exception) -> Response:
