@@ -16,6 +16,7 @@ from edge.contract.errors import (
     NotAuthenticated,
     NotFound,
     NotPermitted,
+    SwitchedOff,
 )
 from edge.contract.op import Call, Outcome, Params, op
 from edge.contract.principal import GUEST, NODE, Kind, Principal
@@ -157,3 +158,34 @@ async def test_an_operators_writes_are_audited(dispatcher: Dispatcher, caplog: p
             await dispatcher.call("aun", name, b'{"text":"a"}', owner)
     said = [record.getMessage() for record in caplog.records]
     assert said == ["note.add by operator via control", "note.burn by operator via control"]
+
+
+async def test_what_is_switched_off_says_so_and_still_serves_the_node_itself(tmp_path: Path) -> None:
+    async with database(tmp_path) as db:
+        dispatcher = Dispatcher(OpTable(Notes()), {"node": db})
+        dispatcher.table.switch_off(["note"])
+        with pytest.raises(SwitchedOff, match="note is switched off") as refused:
+            await dispatcher.call("aun", "note.add", b"{}", ALICE)
+        assert refused.value.data == {"disabled": "note"}
+        assert (await dispatcher.run("note.add", {"text": "x"}, NODE)).seq == 1
+
+
+async def test_an_operation_that_nobody_has_is_no_failure_of_ours(tmp_path: Path) -> None:
+    async with database(tmp_path) as db:
+        with pytest.raises(MethodNotFound):
+            await Dispatcher(OpTable(Notes()), {"node": db}).run("no.such", {}, NODE)
+
+
+async def test_a_check_refuses_what_a_call_would_and_does_nothing(tmp_path: Path) -> None:
+    async with database(tmp_path) as db:
+        notes = Notes()
+        dispatcher = Dispatcher(OpTable(notes), {"node": db})
+        assert dispatcher.check("aun", "note.add", b'{"text":"x"}', ALICE).name == "note.add"
+        for name, params, who, error in (
+            ("note.add", b"{}", ALICE, InvalidParams),
+            ("note.add", b'{"text":"x"}', GUEST, NotAuthenticated),
+            ("no.such", b"{}", ALICE, MethodNotFound),
+        ):
+            with pytest.raises(error):
+                dispatcher.check("aun", name, params, who)
+        assert notes.prepared == []

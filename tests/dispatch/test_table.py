@@ -64,3 +64,23 @@ def test_two_operations_may_not_claim_one_wire_name() -> None:
 def test_one_operation_may_not_be_declared_twice() -> None:
     with pytest.raises(ValueError, match="declared twice"):
         OpTable(One(), One())
+
+
+def test_a_namespace_that_is_off_is_found_by_nobody_and_named() -> None:
+    table = OpTable(One())
+    assert table.namespaces("aun") == ["one"]
+    table.switch_off(["one", "two"])
+    assert table.find("aun", "one.ask") is None
+    assert table.off("aun", "one.ask") == "one"
+    assert table.off("aun", "two.anything") == "two"
+    assert table.off("edge", "one.ask") == ""
+    assert (table.names("aun"), table.namespaces("aun")) == ([], [])
+    assert table.offered(table.get("one.ask")) == {"edge": ["one.ask"]}
+    assert table.find("edge", "one.ask") is table.get("one.ask")
+
+
+def test_a_notification_has_its_namespace_before_the_slash() -> None:
+    table = OpTable()
+    table.switch_off(["notification"])
+    assert table.off("aun", "notification/route") == "notification"
+    assert table.off("aun", "notification/group.route") == "notification"

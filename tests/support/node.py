@@ -58,6 +58,8 @@ class Socket:
         self.ws = ws
         self.events: list[dict[str, Any]] = []
         self.challenge: dict[str, Any] = {}
+        self.connected: dict[str, Any] = {}
+        """What `auth.connect` answered."""
         self._ids = 0
 
     async def call(self, method: str, params: dict[str, Any] | None = None) -> Any:
@@ -152,7 +154,7 @@ class Agent:
     async def connected(self, *, peer_pull: bool = False, **more: Any) -> AsyncIterator[Socket]:
         """A session."""
         async with socket(self.node) as wire:
-            await wire.call(
+            wire.connected = await wire.call(
                 "auth.connect",
                 {
                     "nonce": wire.challenge["nonce"],
