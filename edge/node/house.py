@@ -25,6 +25,7 @@ from edge.dispatch.areas import Areas
 from edge.dispatch.dispatcher import Dispatcher
 from edge.dispatch.hub import Hub
 from edge.dispatch.table import OpTable
+from edge.node.names import own_names
 from edge.node.renewal import Renewal
 from edge.node.tasks import Tasks
 from edge.protocol import aun_events
@@ -87,6 +88,7 @@ class House:
     def __init__(self, config: Config, issuer: str, tasks: Tasks) -> None:
         state = config.state_dir
         self._config, self._asked_issuer, self._tasks = config, issuer, tasks
+        self._own_names = own_names(config, socket.gethostname())
         self.limits = Limits(config.limits_overrides())
         self.marks = Marks.load(state / "identity" / "incarnation")
         self.clock = SystemClock(self.marks.begin_boot(kernel_boot_id()))
@@ -132,7 +134,7 @@ class House:
             now_us,
             self.clock.floor_us,
             unsure_us,
-            self._config.tls.names,
+            self._own_names,
         )
         self._build(asked)
         await self._load()
@@ -264,7 +266,7 @@ class House:
             client_cert=config.tls.client_cert,
             min_version=config.tls.min_version,
         )
-        self.renewal = Renewal(self.identity, files, config.tls.names, self.clock, self.ca.start)
+        self.renewal = Renewal(self.identity, files, self._own_names, self.clock, self.ca.start)
         self._built = True
 
     @property
@@ -275,7 +277,7 @@ class House:
     def _app(self, well: Callable[[], Mapping[str, bool]]) -> Any:
         """The one HTTP application of every HTTP listener."""
         config = self._config
-        hosts = Hosts([self.issuer, f"*.{self.issuer}", *config.http.hosts, *config.tls.names])
+        hosts = Hosts([self.issuer, f"*.{self.issuer}", *self._own_names])
         doors = Doors(
             self.auth,
             self.limiter,
@@ -338,7 +340,7 @@ class House:
         return Names(
             self.issuer,
             tuple(self._config.node.public_url),
-            frozenset(self._config.http.hosts),
+            frozenset(self._own_names),
             self._listening.get("https", ""),
             self._listening.get("http", ""),
         )

@@ -7,6 +7,7 @@ import gc
 import logging
 import os
 import signal
+import socket
 import sys
 from argparse import Namespace
 from collections.abc import Callable
@@ -15,6 +16,7 @@ from pathlib import Path
 from edge.config import Config, ConfigError, load_config
 from edge.node.folders import make_folders
 from edge.node.life import Node, StartFailed
+from edge.node.names import own_names
 from edge.store import restore
 from edge.store.keyring import IdentityError, load_identity
 from edge.store.marks import Marks, kernel_boot_id
@@ -69,7 +71,7 @@ def main_init(options: Namespace) -> tuple[str, bool]:
             now_us,
             clock.floor_us,
             unsure_us,
-            config.tls.names,
+            own_names(config, socket.gethostname()),
         )
         return found.issuer, fresh
     finally:

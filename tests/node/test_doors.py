@@ -6,6 +6,8 @@ import socket
 import ssl
 import urllib.request
 from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -45,3 +47,21 @@ def refused_by_mqtt(port: int, ca: str) -> bool:
         door.sendall(b"\x10\x0d\x00\x04MQTT\x04\x02\x00\x3c\x00\x01x")
         answer = door.recv(4)
     return answer[:3] == b"\x20\x02\x00" and answer[3] in (4, 5)
+
+
+def test_the_box_answers_to_its_machine_name_and_its_public_url(tmp_path: Path) -> None:
+    tls = ("--set", "http.tls_listen=127.0.0.1:0", "--set", "node.public_url=https://edge.example.org")
+    with NodeProcess(tmp_path / "state", *tls) as running:
+        port = urlsplit(running.ready["endpoints"]["https"]).port
+        for name in ("edge.example.org", f"{socket.gethostname()}.local".lower()):
+            assert status(port, running.ready["tls_ca"], name, name) == 200
+        assert status(port, running.ready["tls_ca"], "localhost", "elsewhere.example.org") == 403
+
+
+def status(port: int | None, ca: str, certified: str, host: str) -> int:
+    """The HTTP status of /healthz over TLS to a name that the certificate must hold, with a Host header."""
+    trust = ssl.create_default_context(cafile=ca)
+    with socket.create_connection(("127.0.0.1", port), timeout=10) as door:
+        with trust.wrap_socket(door, server_hostname=certified) as wire:
+            wire.sendall(f"GET /healthz HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n".encode())
+            return int(wire.recv(64).split()[1])
