@@ -14,6 +14,7 @@ from edge.contract.principal import Principal
 from edge.devices import limits as bounds
 from edge.devices.acks import Acks, Losses, sender
 from edge.devices.model import Pending
+from edge.devices.pace import Pace
 from edge.devices.registry import Registry, Source, publisher
 from edge.protocol.discovery import homeassistant, native
 from edge.protocol.discovery.record import Component, Found, Refusal, Refused
@@ -46,6 +47,7 @@ class Announcements:
         self._prefix, self._heard = prefix, heard
         self._limits, self._counters = registry.limits, registry.counters
         self._bounds = bounds.bounds(registry.limits)
+        self._pace = Pace(registry.clock, registry.limits)
 
     def home_assistant(self, message: Publish, acks: Acks) -> bool | None:
         """Take a Home Assistant config message: whether its ack waits; None when the topic is none of those."""
@@ -79,6 +81,9 @@ class Announcements:
                 return False
             source.pending.then(acks.wait())
             return True
+        if not self._pace.take(publisher(by), len(message.payload)):
+            self._limits.hit(bounds.ANNOUNCE_OCTETS)
+            return self._refuse(message, Refused("", "too fast"), acks)
         try:
             found = parse()
         except Refusal as error:
@@ -90,9 +95,10 @@ class Announcements:
 
     def _adopt(self, message: Publish, by: Admission, digest: bytes, found: Found, acks: Acks) -> bool:
         admitted: list[Component] = []
+        rights = _Rights(by)
         refused = list(found.refused)
         for one in found.components:
-            foreign = _foreign(one, by)
+            foreign = rights.foreign(one)
             if foreign:
                 refused.append(Refused(one.uid[:64], "foreign topic", foreign[:128]))
             else:
@@ -177,11 +183,21 @@ def _digest(by: Admission, payload: bytes) -> bytes:
     return made.digest()
 
 
-def _foreign(component: Component, by: Admission) -> str:
-    """The first topic that the publisher names but may not itself use, "" if none (the confused-deputy rule)."""
-    says, hears = component.topics()
-    for topics, allowed in ((says, by.publish), (hears, by.subscribe)):
-        for topic in topics:
-            if not any(within(topic, one) for one in allowed):
-                return topic
-    return ""
+class _Rights:
+    """What a publisher may use itself; each topic of one message is looked at once (the confused-deputy rule)."""
+
+    def __init__(self, by: Admission) -> None:
+        self._by = by
+        self._says: dict[str, bool] = {}
+        self._hears: dict[str, bool] = {}
+
+    def foreign(self, component: Component) -> str:
+        """The first topic that a component names but its publisher may not itself use, "" if none."""
+        says, hears = component.topics()
+        for topics, seen, allowed in ((says, self._says, self._by.publish), (hears, self._hears, self._by.subscribe)):
+            for topic in topics:
+                if topic not in seen:
+                    seen[topic] = any(within(topic, one) for one in allowed)
+                if not seen[topic]:
+                    return topic
+        return ""

@@ -20,7 +20,7 @@ from edge.contract.wire import JsonLimits, dumps
 from edge.devices import limits as bounds
 from edge.devices.acks import Acks, Losses, Row, sender
 from edge.devices.announcements import Announcements
-from edge.devices.model import Cap, Latest, Pending, Route, moment, word
+from edge.devices.model import Cap, Device, Latest, Pending, Route, moment, word
 from edge.devices.registry import RESTATE_ROWS, Registry
 from edge.protocol.discovery import native
 from edge.protocol.discovery.config import slug
@@ -118,13 +118,16 @@ class Intake:
             return True
         payload = Payload(message.payload, self._values)
         waits = False
-        for cap in route.readers:
+        for cap in list(route.readers):
             waits = self._read(cap, payload, message, acks) or waits
+        devices: dict[Device, None] = {}
         for cap, index in route.presences:
             said = word(cap.component.availability.topics[index], payload)
             if said is not None:
                 cap.say(index, said)
-                self._presence(cap)
+                devices[cap.device] = None
+        for device in devices:
+            self._presence(device)
         return waits
 
     def _read(self, cap: Cap, payload: Payload, message: Publish, acks: Acks) -> bool:
@@ -253,9 +256,8 @@ class Intake:
         self._sample(cap, False, self._clock.now(), None, True, acks)
         self._flush(acks)
 
-    def _presence(self, cap: Cap) -> None:
+    def _presence(self, device: Device) -> None:
         """Tell when the whole device has come or gone."""
-        device = cap.device
         online = device.online()
         if online == device.was_online:
             return

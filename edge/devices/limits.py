@@ -38,6 +38,12 @@ UNKNOWN_OCTETS = declare(
 )
 EVENT_OCTETS = declare("devices.event_octets", 524_288, "bytes", "one task event of a native device", None)
 COMMAND_OCTETS = declare("devices.command_octets", 4_096, "bytes", "one command value")
+ANNOUNCE_OCTETS = declare(
+    "devices.announce_octets", 8 << 20, "bytes", "one publisher may announce in a burst; repeats are free", None
+)
+ANNOUNCE_RATE = declare(
+    "devices.announce_rate", 64 << 10, "bytes/s", "one publisher may announce for good; more is refused", None
+)
 OPEN_ORDERS = declare("devices.open_orders", 1_024, "orders", "sent to devices and not finished", RateLimited)
 HOLD_S = declare("devices.hold_s", 86_400, "seconds", "an order waits for a device that is offline", None)
 TAP_QUEUE = declare(

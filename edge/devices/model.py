@@ -164,13 +164,13 @@ class Device:
 
 
 class Route:
-    """Who listens to a topic: capabilities for its value, and (capability, index) for its availability."""
+    """Who listens to a topic, in order: capabilities for its value, and (capability, index) for its availability."""
 
     __slots__ = ("presences", "readers")
 
     def __init__(self) -> None:
-        self.readers: list[Cap] = []
-        self.presences: list[tuple[Cap, int]] = []
+        self.readers: dict[Cap, None] = {}
+        self.presences: dict[tuple[Cap, int], None] = {}
 
 
 class Routes:
@@ -189,23 +189,27 @@ class Routes:
     def add(self, cap: Cap) -> None:
         """Listen for a capability."""
         if cap.component.reader is not None:
-            self._at(cap.component.reader.topic).readers.append(cap)
+            self._at(cap.component.reader.topic).readers[cap] = None
         for index, one in enumerate(cap.component.availability.topics):
-            self._at(one.topic).presences.append((cap, index))
+            self._at(one.topic).presences[cap, index] = None
 
     def remove(self, cap: Cap) -> None:
         """Listen no more for a capability."""
-        topics = {one.topic for one in cap.component.availability.topics}
         if cap.component.reader is not None:
-            topics.add(cap.component.reader.topic)
-        for topic in topics:
-            route = self._routes.get(topic)
-            if route is None:
-                continue
-            route.readers = [one for one in route.readers if one is not cap]
-            route.presences = [one for one in route.presences if one[0] is not cap]
-            if not route.readers and not route.presences:
-                del self._routes[topic]
+            self._gone(cap.component.reader.topic, cap)
+        for index, one in enumerate(cap.component.availability.topics):
+            self._gone(one.topic, cap, index)
+
+    def _gone(self, topic: str, cap: Cap, index: int | None = None) -> None:
+        route = self._routes.get(topic)
+        if route is None:
+            return
+        if index is None:
+            route.readers.pop(cap, None)
+        else:
+            route.presences.pop((cap, index), None)
+        if not route.readers and not route.presences:
+            del self._routes[topic]
 
     def _at(self, topic: str) -> Route:
         return self._routes.setdefault(topic, Route())

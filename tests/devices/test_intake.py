@@ -380,3 +380,19 @@ async def test_time_that_stands_still_does_not_disturb(tmp_path: Path) -> None:
         who = await native(h)
         await h.say(who, "aun/v1/dev/state/t", "1")
         assert await h.values() == [1]
+
+
+async def test_who_announces_too_fast_is_refused_and_repeats_are_free(tmp_path: Path) -> None:
+    limits = Limits({"devices.announce_octets": 2_000, "devices.announce_rate": 1})
+    async with house(tmp_path, limits=limits) as h:
+        who = await h.add("dev")
+        topic = "homeassistant/sensor/dev/t/config"
+        first = {"name": "T", "unique_id": "t", "state_topic": "dev/t", "device": {"ids": ["x"]}}
+        for _ in range(50):
+            await h.say(who, topic, first)
+        assert h.registry.counters["repeated"] == 49
+        for number in range(8):
+            await h.say(who, topic, {**first, "name": f"T{number}", "pad": "x" * 200})
+        assert h.registry.counters["refused too fast"] >= 1
+        assert h.registry.limits.hits["devices.announce_octets"] == h.registry.counters["refused too fast"]
+        assert h.registry.skill("dev.t") is not None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from edge.contract.capability import HIGH_RISK_KINDS, Capability
 from edge.protocol.discovery import template as templates
@@ -77,11 +77,25 @@ class Part(NamedTuple):
     off_delay: bool = False
 
 
+Shared = dict[int, tuple[tuple[Presence, ...], list[str]]]
+"""Identity of an availability list → its entries, and what of them is not understood."""
+
+
 class Config:
     """A component after expansion, `~` and inheritance, with typed looks into it. Collects what it cannot take."""
 
-    def __init__(self, platform: str, uid: str, fallback: str, fields: dict[str, object], bounds: Bounds) -> None:
+    def __init__(
+        self,
+        platform: str,
+        uid: str,
+        fallback: str,
+        fields: dict[str, object],
+        bounds: Bounds,
+        shared: Shared | None = None,
+    ) -> None:
+        """`shared` remembers, for the components of one message, the availability lists they have in common."""
         self.platform, self.fields, self.bounds = platform, fields, bounds
+        self._shared: Shared = {} if shared is None else shared
         self.unsupported: list[str] = []
         named = fields.get("unique_id")
         self.uid = f"{platform}:{named}"[: bounds.text] if isinstance(named, str) and named else uid
@@ -194,7 +208,18 @@ class Config:
             return Availability()
         if not isinstance(several, list) or len(several) > 16 or not all(isinstance(one, dict) for one in several):
             raise Refusal("bad field", "availability")
-        return Availability(tuple(self._presence(one) for one in several), mode)
+        return Availability(self._presences(several), mode)
+
+    def _presences(self, entries: list[Any]) -> tuple[Presence, ...]:
+        """The entries of a list; a list that several components share is read once."""
+        found = self._shared.get(id(entries))
+        if found is None:
+            before = len(self.unsupported)
+            read = tuple(self._presence(one) for one in entries)
+            found = self._shared[id(entries)] = (read, self.unsupported[before:])
+        else:
+            self.unsupported += found[1]
+        return found[0]
 
     def _presence(self, entry: dict[str, object]) -> Presence:
         look = Config("availability", "-", "-", entry, self.bounds)

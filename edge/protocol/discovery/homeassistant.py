@@ -10,7 +10,7 @@ import re
 
 from edge.contract.wire import JsonLimits
 from edge.protocol.discovery import abbreviations
-from edge.protocol.discovery.config import Config, component, slug
+from edge.protocol.discovery.config import Config, Shared, component, slug
 from edge.protocol.discovery.platforms import PLATFORMS
 from edge.protocol.discovery.record import Bounds, Component, DeviceInfo, Found, Refusal, Refused, json_object
 
@@ -60,7 +60,7 @@ def parse(topic: str, payload: bytes, prefix: str = "homeassistant", bounds: Bou
     platform, key = place
     if platform == "device":
         return _device_based(key, top, bounds)
-    config = _config(platform, f"{platform} {key}", key.split(" ")[-1], top, bounds)
+    config = Config(platform, f"{platform} {key}", key.split(" ")[-1], _expanded(top, top.get("~")), bounds)
     return Found(device=_device(top.get("device"), key, bounds), components=tuple(_components(config)))
 
 
@@ -70,18 +70,21 @@ def _device_based(key: str, top: dict[str, object], bounds: Bounds) -> Found:
         raise Refusal("incomplete", "device and components are required")
     if len(parts) > bounds.components:
         raise Refusal("too many components", str(len(parts)))
-    shared = {name: top[name] for name in _SHARED if name in top}
+    shared = _expanded({name: top[name] for name in _SHARED if name in top}, top.get("~"))
+    known: Shared = {}
     found: list[Component] = []
     refused: list[Refused] = []
     for name, given in parts.items():
         try:
-            found += _entry(key, name, given, shared, bounds)
+            found += _entry(key, name, given, shared, bounds, known)
         except Refusal as error:
             refused.append(Refused(name[:64], error.reason, error.detail))
     return Found(device=_device(device, key, bounds), components=tuple(found), refused=tuple(refused))
 
 
-def _entry(key: str, name: str, given: object, shared: dict[str, object], bounds: Bounds) -> list[Component]:
+def _entry(
+    key: str, name: str, given: object, shared: dict[str, object], bounds: Bounds, known: Shared
+) -> list[Component]:
     """One component of the device-based form; one that is only its platform is removed (§1.3)."""
     if not isinstance(given, dict):
         raise Refusal("malformed", "not an object")
@@ -91,19 +94,16 @@ def _entry(key: str, name: str, given: object, shared: dict[str, object], bounds
         raise Refusal("incomplete", "no platform")
     if not own:
         return []
-    return list(_components(_config(platform, f"{platform} {key} {name}"[:256], name, {**shared, **own}, bounds)))
+    fields = {**shared, **_expanded(own, own.get("~"))}
+    return list(_components(Config(platform, f"{platform} {key} {name}"[:256], name, fields, bounds, known)))
 
 
-def _config(platform: str, uid: str, fallback: str, fields: dict[str, object], bounds: Bounds) -> Config:
-    fields = {
-        **fields,
-        **(
-            {"availability": [_based(abbreviations.expand(one, abbreviations.TOP), fields.get("~")) for one in entries]}
-            if isinstance(entries := fields.get("availability"), list) and all(isinstance(one, dict) for one in entries)
-            else {}
-        ),
-    }
-    return Config(platform, uid, fallback, fields, bounds)
+def _expanded(fields: dict[str, object], base: object) -> dict[str, object]:
+    """The entries of an `availability` list with their long names and their base (§1.4, §1.5)."""
+    entries = fields.get("availability")
+    if not isinstance(entries, list) or not all(isinstance(one, dict) for one in entries):
+        return fields
+    return {**fields, "availability": [_based(abbreviations.expand(one, abbreviations.TOP), base) for one in entries]}
 
 
 def _components(config: Config) -> list[Component]:
