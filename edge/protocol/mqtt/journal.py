@@ -138,7 +138,9 @@ class Journal:
         self._waiting.append(done)
 
     def flush(self, now_us: int) -> None:
-        """Hand over what was noted, unless a commit is still running. At the end of each turn."""
+        """Hand over what was noted, unless a commit is still running. Only at the end of a turn, and there is one after
+        each commit: what is noted in the course of a turn (a QoS 2 message's copies, and that its packet id is free)
+        must not be parted."""
         if self._busy:
             return
         if not self._next and not (self._waiting and self._next.losses):
@@ -172,8 +174,6 @@ class Journal:
                     if out is not None:
                         out.written = True
             self._tell(waiting, error)
-            if error is None and (self._next or self._waiting):
-                self.flush(now_us)
 
         self._write(changes, done)
 

@@ -5,8 +5,12 @@ from __future__ import annotations
 from edge.contract.bus import Done, Publish
 from edge.contract.principal import GUEST
 from edge.contract.time import SECOND, Stamp
+from edge.protocol.mqtt import codec
+from edge.protocol.mqtt.codec import V311, Ack
 from edge.protocol.mqtt.journal import Changes, Journal
 from edge.protocol.mqtt.message import Message, head_of
+from edge.protocol.mqtt.reasons import Packet
+from tests.protocol.mqtt.box import Box
 
 
 class Disk:
@@ -42,6 +46,8 @@ def test_what_gathers_while_a_commit_runs_is_the_next_commit() -> None:
     assert len(disk.commits) == 1
     assert set(disk.finish().retained) == {"a"}
     assert disk.told == [("a", None)]
+    assert disk.commits == [], "the turn that is under way goes down whole"
+    disk.journal.flush(0)
     assert set(disk.finish().retained) == {"b", "c"}
     assert disk.told == [("a", None), ("b", None), ("c", None)]
     assert disk.journal.idle
@@ -113,3 +119,21 @@ def test_an_ack_can_wait_for_a_loss() -> None:
     assert disk.told == []
     disk.finish()
     assert disk.told == [("ack", None)]
+
+
+def test_a_released_message_and_its_packet_id_are_in_one_commit() -> None:
+    """A commit that ends between PUBREL and the turn must not take one without the other: QoS 2 would come twice."""
+    box = Box()
+    publisher, other = (box.client(name, clean=False) for name in "ps")
+    other.subscribe("a", qos=2)
+    publisher.publish("a", b"x", 2, 5)
+    box.instant = False
+    publisher.publish("b", b"kept", 1, 6, retain=True)
+    box.written.clear()
+    publisher.connection.receive(codec.encode(Ack(Packet.PUBREL, 5), V311))
+    box.commit()
+    assert box.disk == []
+    box.turn()
+    [(changes, _)] = box.disk
+    assert list(changes.incoming.values()) == [False]
+    assert [out.message.publish.payload for out in changes.outgoing.values() if out is not None] == [b"x"]
