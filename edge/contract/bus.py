@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import msgspec
 
@@ -65,4 +65,13 @@ class Gatekeeper(Protocol):
 
     def admit(self, user: str, password: bytes | None, client_id: str, address: str) -> Admission | None:
         """The admission, or None. Never raises. Failure delays are the gatekeeper's to count."""
+        ...
+
+
+@runtime_checkable
+class CertificateGatekeeper(Protocol):
+    """A gatekeeper that also knows clients by their TLS certificate."""
+
+    def admit_certificate(self, name: str, client_id: str, address: str) -> Admission | None:
+        """The admission of the user named in a verified client certificate (its DNS name, else its common name)."""
         ...

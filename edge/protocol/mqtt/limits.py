@@ -32,4 +32,7 @@ READ_OCTETS = declare("mqtt.read_octets", 32_768, "bytes", "read from one connec
 KEEP_ALIVE_S = declare("mqtt.keep_alive_s", 60, "s", "longest keep-alive of a version 5 client", None)
 TOPIC_ALIASES = declare("mqtt.topic_aliases", 64, "aliases", "each way of a version 5 connection", None)
 ROUTES = declare("mqtt.routes", 10_000, "topics", "in the routing cache, which then starts anew", None)
+WS_MESSAGE_OCTETS = declare(
+    "mqtt.ws_message_octets", 1_048_576, "bytes", "of a WebSocket message; a larger one closes", None
+)
 RATE = declare("mqtt.rate", 0, "messages/s", "from one client; above it reading pauses; 0 is no limit", None)

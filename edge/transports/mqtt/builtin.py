@@ -8,8 +8,10 @@ import socket
 import ssl
 from collections.abc import Callable
 
-from edge.contract.bus import Admission, Done, Gatekeeper, Publish, Sink
-from edge.contract.limit import Limits
+import msgspec
+
+from edge.contract.bus import Admission, CertificateGatekeeper, Done, Gatekeeper, Publish, Sink
+from edge.contract.limit import Limit, Limits
 from edge.contract.store import Store
 from edge.contract.time import SECOND, Clock, Stamp
 from edge.protocol.mqtt import limits as bounds
@@ -20,8 +22,13 @@ from edge.protocol.mqtt.journal import Changes
 from edge.protocol.mqtt.reasons import Reason
 from edge.store import mqtt as tables
 from edge.transports.mqtt.restore import restore
-from edge.transports.mqtt.tcp import Stream
+from edge.transports.mqtt.tcp import Entrance, Stream
+from edge.transports.mqtt.ws import WebSocketStream
 
+ANYBODY = Entrance()
+"""A listener for whoever can log in."""
+BACKLOG = 256
+"""Connections that the kernel holds until we accept them: all devices come back at once after a restart."""
 LAST_WORDS_US = 2 * SECOND
 """How long `close` lets commits finish and acks get out (design D2a)."""
 GOODBYE_US = SECOND // 2
@@ -42,7 +49,8 @@ class BuiltinEngine:
     ) -> None:
         """`traffic` says the class of a topic: `alarm`, `state` or `telemetry`; what goes first when room runs out."""
         self._clock, self._gatekeeper, self._hot, self._limits = clock, gatekeeper, hot, limits
-        self._loop = asyncio.get_running_loop()
+        self._certificates = gatekeeper if isinstance(gatekeeper, CertificateGatekeeper) else None
+        self.loop = asyncio.get_running_loop()
         self._broker = Broker(
             now=clock.now,
             ask=self._ask,
@@ -52,7 +60,7 @@ class BuiltinEngine:
             random_id=lambda: secrets.token_hex(8),
             traffic=traffic,
         )
-        self._budget = limits[bounds.READ_OCTETS]
+        self.budget = limits[bounds.READ_OCTETS]
         self._streams: set[Stream] = set()
         self._per_address: dict[str, int] = {}
         self._servers: list[asyncio.Server] = []
@@ -81,22 +89,42 @@ class BuiltinEngine:
         """Take up what the last run left in hot.db. Before `listen`."""
         restore(self._broker, await self._hot.read(tables.load), self._here)
 
-    async def listen(self, host: str, port: int, *, ssl: ssl.SSLContext | None = None, reuse_port: bool = False) -> int:
+    async def listen(
+        self, host: str, port: int, *, ssl: ssl.SSLContext | None = None, entrance: Entrance = ANYBODY
+    ) -> int:
         """Open a listener; its port. Raises `OSError`."""
-        server = await self._loop.create_server(
-            self._stream, host, port, ssl=ssl, reuse_port=reuse_port or None, backlog=256
-        )
+        made = self._maker(entrance)
+        return self._opened(await self.loop.create_server(made, host, port, ssl=ssl, backlog=BACKLOG))
+
+    async def serve(
+        self, sock: socket.socket, *, ssl: ssl.SSLContext | None = None, entrance: Entrance = ANYBODY, ws: bool = False
+    ) -> int:
+        """Listen on a bound TCP socket, for MQTT or (`ws`) for MQTT over WebSocket; its port."""
+        made = self._ws_maker(entrance) if ws else self._maker(entrance)
+        return self._opened(await self.loop.create_server(made, sock=sock, ssl=ssl, backlog=BACKLOG))
+
+    async def listen_ws(
+        self, host: str, port: int, *, ssl: ssl.SSLContext | None = None, entrance: Entrance = ANYBODY
+    ) -> int:
+        """Open a listener for MQTT over WebSocket; its port. Raises `OSError`."""
+        made = self._ws_maker(entrance)
+        return self._opened(await self.loop.create_server(made, host, port, ssl=ssl, backlog=BACKLOG))
+
+    async def listen_unix(self, path: str, *, entrance: Entrance = ANYBODY) -> None:
+        """Open a listener on a unix socket; who may open it is a matter of its folder. Raises `OSError`."""
+        self._servers.append(await self.loop.create_unix_server(self._maker(entrance), path, backlog=BACKLOG))
+
+    def _maker(self, entrance: Entrance) -> Callable[[], Stream]:
+        return lambda: Stream(self, entrance)
+
+    def _ws_maker(self, entrance: Entrance) -> Callable[[], Stream]:
+        most = self._limits[bounds.WS_MESSAGE_OCTETS]
+        return lambda: WebSocketStream(self, entrance, most)
+
+    def _opened(self, server: asyncio.Server) -> int:
         self._servers.append(server)
         found: int = server.sockets[0].getsockname()[1]
         return found
-
-    async def serve(self, sock: socket.socket, *, ssl: ssl.SSLContext | None = None) -> None:
-        """Open a listener on a bound socket."""
-        self._servers.append(await self._loop.create_server(self._stream, sock=sock, ssl=ssl, backlog=256))
-
-    async def listen_unix(self, path: str) -> None:
-        """Open a listener on a unix socket. Raises `OSError`."""
-        self._servers.append(await self._loop.create_unix_server(self._stream, path, backlog=256))
 
     def stop_accepting(self) -> None:
         """Close the listeners; connections go on."""
@@ -147,7 +175,17 @@ class BuiltinEngine:
     # What the core needs.
 
     def _ask(self, connection: Connection, packet: Connect, then: Callable[[Admission | None], None]) -> None:
-        then(self._gatekeeper.admit(packet.user or "", packet.password, packet.client_id, connection.address))
+        stream = connection.wire
+        name = stream.certificate if isinstance(stream, Stream) else ""
+        known = self._certificates
+        if name and known is not None:
+            admission = known.admit_certificate(name, packet.client_id, connection.address)
+        else:
+            admission = self._gatekeeper.admit(packet.user or "", packet.password, packet.client_id, connection.address)
+        via = stream.entrance.via if isinstance(stream, Stream) else ANYBODY.via
+        if admission is not None and via != ANYBODY.via:
+            admission = msgspec.structs.replace(admission, who=msgspec.structs.replace(admission.who, via=via))
+        then(admission)
 
     def _write(self, changes: Changes, done: Done) -> None:
         def finished(result: BaseException | None) -> None:
@@ -164,7 +202,7 @@ class BuiltinEngine:
         return now.mono_us - (self._clock.wall(now)[0] - self._clock.wall(stamp)[0])
 
     def _schedule(self) -> None:
-        self._loop.call_soon(self._turn)
+        self.loop.call_soon(self._turn)
 
     def _turn(self) -> None:
         self._broker.turn()
@@ -186,21 +224,23 @@ class BuiltinEngine:
         self._armed_us = self._cancel_timer = None
         self._broker.tick()
 
-    # Sockets.
+    # Sockets: `edge.transports.mqtt.tcp.House`.
 
-    def _stream(self) -> Stream:
-        return Stream(self._open, self._gone, self._linger, self._loop, self._budget)
-
-    def _open(self, stream: Stream) -> Connection | None:
+    def enter(self, stream: Stream) -> bool:
+        """Whether there is room for one more socket."""
         address = stream.address
         if not self._accepting or not self._has_room(address):
-            return None
+            return False
         self._streams.add(stream)
         self._per_address[address] = self._per_address.get(address, 0) + 1
         if stream.transport is not None:
             high = self._limits[bounds.WRITE_OCTETS]
             stream.transport.set_write_buffer_limits(high=high, low=high // 4)
-        return self._broker.open(stream, address)
+        return True
+
+    def connection(self, stream: Stream) -> Connection:
+        """The core's connection for a socket that is ready for MQTT."""
+        return self._broker.open(stream, stream.address)
 
     def _has_room(self, address: str) -> bool:
         if len(self._streams) >= self._limits[bounds.CONNECTIONS]:
@@ -213,19 +253,19 @@ class BuiltinEngine:
             return False
         return True
 
-    def _linger(self, stream: Stream) -> Callable[[], None]:
-        """Cut a closing socket whose client does not take the rest; the result forgets it."""
+    def cut_after(self, limit: Limit, stream: Stream) -> Callable[[], None]:
+        """Cut a socket when `limit` (seconds) has passed; the result forgets it."""
         deadlines = self._broker.deadlines
 
         def cut() -> None:
-            self._limits.hit(bounds.LINGER_S)
+            self._limits.hit(limit)
             stream.abort()
 
-        deadline = deadlines.at(self._broker.now_us + self._limits[bounds.LINGER_S] * SECOND, cut)
+        deadline = deadlines.at(self._broker.now_us + self._limits[limit] * SECOND, cut)
         self._broker.need_turn()
         return lambda: deadlines.cancel(deadline)
 
-    def _gone(self, stream: Stream) -> None:
+    def gone(self, stream: Stream) -> None:
         self._streams.discard(stream)
         address = stream.address
         left = self._per_address.get(address, 1) - 1

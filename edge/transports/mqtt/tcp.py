@@ -4,51 +4,95 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import cast
+from ipaddress import IPv4Network, IPv6Network, ip_address
+from typing import Protocol, cast
 
+import msgspec
+
+from edge.contract.limit import Limit
 from edge.protocol.mqtt.connection import Connection
+from edge.protocol.mqtt.limits import LINGER_S
 
 MOST_DISCARDED = 1_048_576
 """Bytes read and thrown away after the goodbye; a client that sends more is cut."""
 
-Open = Callable[["Stream"], Connection | None]
-"""Makes the core's connection for a new socket; None refuses it."""
+Network = IPv4Network | IPv6Network
+
+
+class Entrance(msgspec.Struct, frozen=True, kw_only=True):
+    """What one listener lets in.
+
+    networks: addresses that may come in; none named: any. via: the door that principals get.
+    path, origins: of WebSocket; without an Origin any program may connect, a page only from its own host or these.
+    """
+
+    networks: tuple[Network, ...] = ()
+    via: str = "mqtt"
+    path: str = "/mqtt"
+    origins: tuple[str, ...] = ()
+
+    def admits(self, address: str) -> bool:
+        """Whether an address may come in here."""
+        if not self.networks:
+            return True
+        try:
+            found = ip_address(address.partition("%")[0])
+        except ValueError:
+            return False
+        mapped = getattr(found, "ipv4_mapped", None)
+        return any((mapped or found) in network for network in self.networks)
+
+
+class House(Protocol):
+    """Who takes the sockets in."""
+
+    loop: asyncio.AbstractEventLoop
+    budget: int
+    """Bytes that one socket may bring before others have a turn."""
+
+    def enter(self, stream: Stream) -> bool:
+        """Whether there is room for one more socket."""
+        ...
+
+    def connection(self, stream: Stream) -> Connection:
+        """The core's connection for a socket that is ready for MQTT."""
+        ...
+
+    def cut_after(self, limit: Limit, stream: Stream) -> Callable[[], None]:
+        """Cut the socket when `limit` (seconds) has passed; the result forgets that."""
+        ...
+
+    def gone(self, stream: Stream) -> None:
+        """The socket has ended."""
+        ...
 
 
 class Stream(asyncio.Protocol):
-    """One socket: `edge.protocol.mqtt.connection.Wire` on top, an asyncio transport below."""
+    """One socket: `edge.protocol.mqtt.wire.Wire` on top, an asyncio transport below."""
 
     __slots__ = (
-        "_budget",
         "_closed",
         "_connection",
-        "_gone",
-        "_linger",
-        "_loop",
-        "_open",
+        "_entered",
+        "_house",
         "_reading",
+        "_reprieve",
         "_resting",
         "_spare",
-        "_stop_lingering",
         "_transport",
         "_wanted",
         "address",
+        "entrance",
     )
 
-    def __init__(
-        self,
-        opened: Open,
-        gone: Callable[[Stream], None],
-        linger: Callable[[Stream], Callable[[], None]],
-        loop: asyncio.AbstractEventLoop,
-        budget: int,
-    ) -> None:
-        self._open, self._gone, self._linger, self._loop, self._budget = opened, gone, linger, loop, budget
-        self._stop_lingering: Callable[[], None] | None = None
+    def __init__(self, house: House, entrance: Entrance) -> None:
+        self._house, self.entrance = house, entrance
+        self._reprieve: Callable[[], None] | None = None
         self.address = "local"
         """Of the other side; "local" for a unix socket."""
         self._transport: asyncio.Transport | None = None
         self._connection: Connection | None = None
+        self._entered = False
         self._wanted = True
         """Whether the core wants more bytes."""
         self._resting = False
@@ -64,29 +108,32 @@ class Stream(asyncio.Protocol):
         found = transport.get_extra_info("peername")
         if isinstance(found, tuple) and found:
             self.address = str(found[0])
-        self._connection = self._open(self)
-        if self._connection is None:
+        self._entered = self.entrance.admits(self.address) and self._house.enter(self)
+        if self._entered:
+            self._begin()
+        else:
             self._closed = True
             self._transport.abort()
 
     def data_received(self, data: bytes) -> None:
-        if self._connection is None or self._closed:
+        if self._closed:
             self._discard(len(data))
             return
-        self._connection.receive(data)
-        if len(data) >= self._budget and not self._resting:
+        self._take(data)
+        if len(data) >= self._house.budget and not self._resting:
             self._resting = True
             self._settle()
-            self._loop.call_soon(self._rested)
+            self._house.loop.call_soon(self._rested)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._closed = True
-        if self._stop_lingering is not None:
-            self._stop_lingering()
+        self._pardon()
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.lost()
-            self._gone(self)
+        if self._entered:
+            self._entered = False
+            self._house.gone(self)
 
     def pause_writing(self) -> None:
         if self._connection is not None:
@@ -95,6 +142,15 @@ class Stream(asyncio.Protocol):
     def resume_writing(self) -> None:
         if self._connection is not None:
             self._connection.unblocked()
+
+    # What a WebSocket does otherwise.
+
+    def _begin(self) -> None:
+        self._connection = self._house.connection(self)
+
+    def _take(self, data: bytes) -> None:
+        if self._connection is not None:
+            self._connection.receive(data)
 
     # The core calls.
 
@@ -123,7 +179,8 @@ class Stream(asyncio.Protocol):
         self._closed = True
         if transport.is_closing():
             return
-        self._stop_lingering = self._linger(self)
+        self._pardon()
+        self._reprieve = self._house.cut_after(LINGER_S, self)
         if not transport.can_write_eof():
             transport.close()
             return
@@ -140,10 +197,29 @@ class Stream(asyncio.Protocol):
             self._closed = True
             self._transport.abort()
 
+    # What the engine asks.
+
     @property
     def transport(self) -> asyncio.Transport | None:
         """The asyncio transport."""
         return self._transport
+
+    @property
+    def certificate(self) -> str:
+        """The name in the client's verified certificate: a DNS name of it, else its common name; "" without one."""
+        tls = self._transport.get_extra_info("ssl_object") if self._transport is not None else None
+        found = tls.getpeercert() if tls is not None else None
+        if not found:
+            return ""
+        names = [value for kind, value in found.get("subjectAltName", ()) if kind == "DNS"]
+        common = [value for part in found.get("subject", ()) for key, value in part if key == "commonName"]
+        return str((names + common + [""])[0])
+
+    def _pardon(self) -> None:
+        """Forget that the socket was to be cut."""
+        if self._reprieve is not None:
+            self._reprieve()
+            self._reprieve = None
 
     # Reading by turns.
 
