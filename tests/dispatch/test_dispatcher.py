@@ -70,9 +70,14 @@ class Notes:
 
 
 @pytest.fixture
-async def dispatcher(tmp_path: Path):
+def notes() -> Notes:
+    return Notes()
+
+
+@pytest.fixture
+async def dispatcher(tmp_path: Path, notes: Notes):
     async with database(tmp_path) as store:
-        made = Dispatcher(OpTable(Notes()), {"node": store})
+        made = Dispatcher(OpTable(notes), {"node": store})
         made.store = store  # type: ignore[attr-defined]
         yield made
 
@@ -87,9 +92,9 @@ async def test_a_writing_operation_answers_after_its_commit(dispatcher: Dispatch
     assert await heads(dispatcher) == 1
 
 
-async def test_what_before_returns_reaches_the_unit(dispatcher: Dispatcher) -> None:
+async def test_what_before_returns_reaches_the_unit(dispatcher: Dispatcher, notes: Notes) -> None:
     await dispatcher.call("aun", "note.add", dumps({"text": "four"}), ALICE)
-    assert dispatcher.table.get("note.add").run.__self__.prepared == [4]
+    assert notes.prepared == [4]
 
 
 async def test_an_alias_is_folded_and_the_own_name_wins(dispatcher: Dispatcher) -> None:

@@ -10,6 +10,7 @@ import itertools
 import os
 import sys
 from pathlib import Path
+from typing import cast
 
 from edge.contract.store import Unit
 from edge.store import writer
@@ -44,7 +45,7 @@ async def run(folder: Path, synchronous: str, rows: int, in_flight: int) -> None
     writer.CHECKPOINT_OCTETS = 400_000
     db = open_database(folder, synchronous)
     await db.open()
-    first = 1 + max([n for (n,) in await db.read(lambda u: u.run(ALL))], default=0)
+    first = 1 + max([cast(int, n) for (n,) in await db.read(lambda u: u.run(ALL))], default=0)
     numbers = itertools.count(first)
 
     async def producer(kind: int) -> None:

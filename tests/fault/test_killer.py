@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -31,7 +32,7 @@ def acks(process: subprocess.Popen[bytes], stop: threading.Event) -> set[int]:
 async def rows_of(folder: Path) -> tuple[set[int], str]:
     db = open_database(folder)
     await db.open()
-    there = {n for (n,) in await db.read(lambda u: u.run(ALL))}
+    there = {cast(int, n) for (n,) in await db.read(lambda u: u.run(ALL))}
     doubt = db.doubt
     await db.close()
     return there, doubt

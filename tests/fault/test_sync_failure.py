@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -22,7 +23,7 @@ FAILING = "inject=fsync,fdatasync:error=EIO:when=30"
 async def _look(folder: Path) -> tuple[set[int], str]:
     db = open_database(folder)
     await db.open()
-    there = {n for (n,) in await db.read(lambda u: u.run(ALL))}
+    there = {cast(int, n) for (n,) in await db.read(lambda u: u.run(ALL))}
     damage = db.damage
     await db.close()
     return there, damage

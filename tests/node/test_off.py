@@ -28,7 +28,7 @@ async def test_what_is_off_is_gone_and_says_so(tmp_path: Path) -> None:
                 with pytest.raises(RpcError) as refused:
                     await wire.call(method)
                 assert refused.value.code == code
-                assert (refused.value.data.get("disabled") or "no") == method.partition(".")[0]
+                assert ((refused.value.data or {}).get("disabled") or "no") == method.partition(".")[0]
             listed = (await wire.call("debug.diag", {"action": "list"}))["methods"]
         names = [name for method in node.house.methods() for name in method.wire.get("aun", ())]
         assert not [name for name in (*names, *listed) if name.startswith("task.")]

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import base64
+from typing import Any
 
 import msgspec
 import pytest
@@ -71,7 +72,7 @@ def test_claims_cannot_be_changed() -> None:
 def test_a_token_for_somebody_else_is_refused(changed: dict[str, object]) -> None:
     fields = {**msgspec.to_builtins(CLAIMS), **changed}
 
-    claims = msgspec.defstruct("Claims", [(name, type(value)) for name, value in fields.items()])(**fields)
+    claims: Any = msgspec.defstruct("Claims", [(name, type(value)) for name, value in fields.items()])(**fields)
     with pytest.raises(NotAuthenticated):
         verify(jwt.sign(claims, P384, "k1"))
 

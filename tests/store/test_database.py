@@ -42,7 +42,7 @@ async def test_callbacks_come_in_the_order_of_queueing_each_after_its_calls_and_
         with Held(db):
             db.write(work(1), lambda result: said.append("done 1"))
             db.bulk(ADD, [(7,), (8,)], lambda error: said.append(f"rows {error}"))
-            db.write(work(2), lambda result: (said.append("done 2"), done.set()))  # type: ignore[func-returns-value]
+            db.write(work(2), lambda result: (said.append("done 2"), done.set()))  # type: ignore[arg-type,func-returns-value]
         await done.wait()
     assert said == ["after 1", "event 1", "done 1", "rows None", "after 2", "event 2", "done 2"]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from pathlib import Path
+from typing import cast
 
 from edge.contract.time import SECOND
 from edge.store import opening, writer
@@ -104,12 +105,12 @@ async def test_free_pages_are_given_back_a_few_at_a_time_when_there_are_many(tmp
         await append(db, 2 << 20)
         await db.commit(lambda u: u.log("inbox").evict("a", 0, "full"))
         free = "PRAGMA freelist_count"
-        [(before,)] = await db.read(lambda u: u.run(free))
+        before = cast(int, (await db.read(lambda u: u.run(free)))[0][0])
         clock.advance(IDLE_US)
         await settle(db)
         clock.advance(IDLE_US)
         await settle(db)
-        [(after,)] = await db.read(lambda u: u.run(free))
+        after = cast(int, (await db.read(lambda u: u.run(free)))[0][0])
         assert before > writer.FREE_PAGES
         assert after == before - 64
 

@@ -20,7 +20,7 @@ class Answer(msgspec.Struct):
 
 
 async def request(
-    url: str, path: str, method: str = "GET", *, host: str = "", body: bytes = b"", **headers: str
+    url: str, path: str, method: str = "GET", *, host: str = "", body: bytes = b"", **headers: Any
 ) -> Answer:
     """`headers` names use `_` for `-`. `host` is the Host header, by default the URL's."""
     place = url.partition("://")[2]

@@ -6,10 +6,10 @@ import asyncio
 import base64
 import json
 import secrets
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -86,8 +86,18 @@ class Socket:
             self.events.append(json.loads(await self.ws.recv()))
 
 
+class Place(Protocol):
+    """A node as its callers see it."""
+
+    @property
+    def endpoints(self) -> Mapping[str, str]: ...
+
+    @property
+    def issuer(self) -> str: ...
+
+
 @asynccontextmanager
-async def socket(node: Node) -> AsyncIterator[Socket]:
+async def socket(node: Place) -> AsyncIterator[Socket]:
     """A fresh socket that has read its challenge."""
     async with connect(node.endpoints["aun"], max_size=4 << 20) as ws:
         made = Socket(ws)
@@ -98,7 +108,7 @@ async def socket(node: Node) -> AsyncIterator[Socket]:
 class Agent:
     """An AID with its key: registers and logs in as the SDK does, step by step."""
 
-    def __init__(self, node: Node, name: str, device: str = "dev-1", slot: str = "default") -> None:
+    def __init__(self, node: Place, name: str, device: str = "dev-1", slot: str = "default") -> None:
         self.node, self.name, self.device, self.slot = node, name, device, slot
         self.aid = f"{name}.{node.issuer}"
         self.key = ec.generate_private_key(ec.SECP256R1())

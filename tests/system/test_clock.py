@@ -123,7 +123,11 @@ async def test_virtual_time_runs_timers_in_order_each_at_its_moment() -> None:
     clock = FakeClock(mono_us=0)
     seen: list[tuple[str, int]] = []
     clock.at(20, lambda: seen.append(("b", clock.mono_us)))
-    clock.at(10, lambda: clock.at(15, lambda: seen.append(("a", clock.mono_us))) and None)
+
+    def again() -> None:
+        clock.at(15, lambda: seen.append(("a", clock.mono_us)))
+
+    clock.at(10, again)
     cancel = clock.at(12, lambda: seen.append(("no", 0)))
     cancel()
     clock.advance(30)

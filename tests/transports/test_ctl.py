@@ -105,10 +105,10 @@ async def test_a_stream_waits_for_a_reader_that_is_slow(tmp_path: Path) -> None:
     async with controlled(tmp_path) as (house, folder, _), raw(folder) as (reader, writer):
         house.service.gates["gate"] = asyncio.Event()
         house.service.gates["gate"].set()
-        writer.transport.pause_reading()
+        writer.transport.pause_reading()  # type: ignore[attr-defined]
         writer.write(dumps({"jsonrpc": "2.0", "id": 9, "method": "follow", "params": {"count": 50_000}}) + b"\n")
         await until(lambda: len(house.channels) == 1 and house.channels._channels["c1"].waiting > 100)
-        writer.transport.resume_reading()
+        writer.transport.resume_reading()  # type: ignore[attr-defined]
         for _ in range(50_000):
             await reader.readline()
         assert loads(await reader.readline())["result"] == {"items": 50_000}
@@ -260,7 +260,7 @@ async def test_connections_are_bounded(tmp_path: Path) -> None:
 @pytest.mark.limit("ctl.close_seconds")
 async def test_a_peer_that_does_not_read_its_last_line_is_cut_off(tmp_path: Path) -> None:
     async with controlled(tmp_path) as (house, folder, _), raw(folder) as (reader, writer):
-        writer.transport.pause_reading()
+        writer.transport.pause_reading()  # type: ignore[attr-defined]
         for key in range(3):
             writer.write(dumps({"jsonrpc": "2.0", "id": key, "method": "big", "params": {"count": 900_000}}) + b"\n")
         await until(lambda: house.sessions.running == 2)
@@ -268,7 +268,7 @@ async def test_a_peer_that_does_not_read_its_last_line_is_cut_off(tmp_path: Path
         house.clock.advance(2 * SECOND)
         await until(lambda: len(house.channels) == 0)
         house.clock.advance(5 * SECOND)
-        writer.transport.resume_reading()
+        writer.transport.resume_reading()  # type: ignore[attr-defined]
         with contextlib.suppress(ConnectionResetError):
             while await reader.read(65_536):
                 pass

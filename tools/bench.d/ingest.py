@@ -65,10 +65,10 @@ async def _measure(node: NodeProcess, folder: Path) -> list[Row]:
         async with flood(node, password):
             found = await ingest(node, password, 200)
         rows += _rows("QoS 1 acked, 200 in flight, beside a QoS 0 flood", found, bare[200], 0)
-    agents = [await _agent(node, name) for name in ("alice", "bobb")]
+    alice, bob = [await _agent(node, name) for name in ("alice", "bobb")]
     for count in IN_FLIGHT:
-        rows += _rows(f"message.send acked, {count} in flight", await sends(*agents, count), bare[count], 0)
-    return rows + await visible(node, password, agents[0])
+        rows += _rows(f"message.send acked, {count} in flight", await sends(alice, bob, count), bare[count], 0)
+    return rows + await visible(node, password, alice)
 
 
 def _rows(what: str, found: Times, bare: Times, judged: int) -> list[Row]:

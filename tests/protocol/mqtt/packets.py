@@ -53,7 +53,7 @@ def _props(packet: int, version: int) -> st.SearchStrategy[Properties]:
 
 def packets(version: int) -> st.SearchStrategy[codec.AnyPacket]:
     """Any packet that a version knows."""
-    found = [
+    found: list[st.SearchStrategy[Any]] = [
         connects(version),
         publishes(version),
         st.sampled_from([Packet.PUBACK, Packet.PUBREC, Packet.PUBREL, Packet.PUBCOMP]).flatmap(

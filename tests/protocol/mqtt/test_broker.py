@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from edge.protocol.mqtt.codec import V5, V311, Disconnect, PublishPacket, Will
-from edge.protocol.mqtt.properties import Prop
+from edge.protocol.mqtt.properties import Prop, Properties
 from tests.protocol.mqtt.box import Box
 
 WEEK = {Prop.SESSION_EXPIRY: 604_800}
@@ -127,7 +127,7 @@ def test_a_will_has_its_properties_but_not_its_delay() -> None:
     box = Box()
     reader = box.client("r", version=V5)
     reader.subscribe("w")
-    found = {Prop.WILL_DELAY: 1, Prop.CONTENT_TYPE: "x", Prop.USER_PROPERTY: [("a", "b")]}
+    found: Properties = {Prop.WILL_DELAY: 1, Prop.CONTENT_TYPE: "x", Prop.USER_PROPERTY: [("a", "b")]}
     box.client("c", version=V5, properties=WEEK, will=Will("w", b"1", properties=found)).drop()
     box.pass_(1)
     assert reader.take(PublishPacket).properties == {Prop.CONTENT_TYPE: "x", Prop.USER_PROPERTY: [("a", "b")]}

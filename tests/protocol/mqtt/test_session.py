@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from edge.contract.bus import Admission
 from edge.protocol.mqtt import codec
 from edge.protocol.mqtt.codec import V5, V311, Ack, PublishPacket
-from edge.protocol.mqtt.properties import Prop
+from edge.protocol.mqtt.properties import Prop, Properties
 from edge.protocol.mqtt.reasons import Packet, Reason
 from tests.protocol.mqtt.box import EVERYTHING, Box, Client
 
 BOTH = pytest.mark.parametrize("version", [V311, V5])
-WEEK = {Prop.SESSION_EXPIRY: 604_800}
+WEEK: Properties = {Prop.SESSION_EXPIRY: 604_800}
 
 
-def durable(box: Box, version: int = V311, client_id: str = "c", **fields: object) -> Client:
+def durable(box: Box, version: int = V311, client_id: str = "c", **fields: Any) -> Client:
     """A client whose session outlives its connection."""
     if version == V5:
-        fields["properties"] = {**WEEK, **fields.get("properties", {})}  # type: ignore[dict-item]
+        fields["properties"] = {**WEEK, **fields.get("properties", {})}
     return box.client(client_id, version=version, clean=False, **fields)
 
 
@@ -341,7 +343,7 @@ def on_disk(box: Box, version: int = V311) -> Client:
     """A durable client, all commits done."""
     client = box.wire()
     client.version = version
-    found = WEEK if version == V5 else {}
+    found: Properties = WEEK if version == V5 else {}
     client.send(codec.Connect("c", clean=False, user="lamp", version=version, properties=found))
     while box.disk:
         box.commit()

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from edge.store import ledger
-from tests.support.messaging import ALICE, BOB, CAROL, Client, Post, post_office
+from tests.support.messaging import ALICE, BOB, CAROL, Client, post_office
 
 RING = 3
 SENDERS = st.sampled_from([ALICE, CAROL])
@@ -50,14 +50,14 @@ class Inbox(RuleBasedStateMachine):
             opened = asyncio.Event()
 
             async def hold() -> None:
-                async with post_office(Path(self.folder.name), limits={"message.ring_rows": RING}) as self.post:
+                async with post_office(Path(self.folder.name), limits={"message.ring_rows": RING}) as made:
+                    self.post = made
                     opened.set()
                     await self.close.wait()
 
             self.held = asyncio.create_task(hold())
             await opened.wait()
 
-        self.post: Post
         self.do(begin())
         for device in ("b1", "b2"):
             self.catalogue(device)

@@ -305,7 +305,7 @@ async def test_a_reader_that_had_passed_the_message_finds_the_recall_behind_its_
 async def test_m21_upgrade_payloads_pass_untouched(tmp_path: Path) -> None:
     async with post_office(tmp_path) as post:
         alice, bob = post.offline(), await post.connect(BOB)
-        payloads = [
+        payloads: list[dict[str, Any]] = [
             OFFER,
             {"type": "peer.accept", "session_id": "s", "selected_endpoint": "wss://x"},
             {"type": "peer.reject", "session_id": "s", "reason": "policy_denied"},

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -9,7 +10,7 @@ from tests.services.test_agent_md import signed, text
 from tests.support.http import Answer, request
 from tests.support.identity import ISSUER, THERMO, Agent, Desk, desk, served
 
-WHOLE = {"x_aun_signature_format": "multi-v1"}
+WHOLE: dict[str, Any] = {"x_aun_signature_format": "multi-v1"}
 
 
 async def put(url: str, made: Desk, agent: Agent, body: bytes, *, token: str = "", **headers: str) -> Answer:

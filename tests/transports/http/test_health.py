@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 from starlette.applications import Starlette
+from starlette.routing import BaseRoute, Mount
 
 from edge.transports.http import health
 from tests.support.sessions import gateway
@@ -23,7 +24,5 @@ async def test_a_node_that_is_not_ready_names_the_part() -> None:
         assert (await get(house, "/other/readyz"))[0] == 200
 
 
-def _renamed(parts: dict[str, bool]) -> list[object]:
-    from starlette.routing import Mount
-
+def _renamed(parts: dict[str, bool]) -> list[BaseRoute]:
     return [Mount("/other", app=Starlette(routes=health.routes(lambda: parts)))]

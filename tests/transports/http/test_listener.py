@@ -204,7 +204,7 @@ async def test_a_body_that_does_not_come_is_408(http: str) -> None:
 @pytest.mark.limit("http.stall_seconds")
 async def test_a_peer_that_leaves_its_answer_unread_is_cut_off(http: str) -> None:
     async with gateway(routes=echo(), http=http) as house, raw(house) as (_, writer):
-        writer.transport.pause_reading()
+        writer.transport.pause_reading()  # type: ignore[attr-defined]
         writer.write(b"GET /flood HTTP/1.1\r\nHost: localhost\r\n\r\n")
         await until(lambda: house.clock.next_timer() == house.clock.mono_us + 60 * SECOND)
         house.clock.advance(60 * SECOND)

@@ -13,7 +13,7 @@ from edge.contract.bus import Admission, Publish
 from edge.contract.principal import NODE, Kind, Principal
 from edge.protocol.mqtt import codec
 from edge.protocol.mqtt.codec import V5, V311, Ack, Disconnect, PublishPacket, Will
-from edge.protocol.mqtt.properties import Prop
+from edge.protocol.mqtt.properties import Prop, Properties
 from edge.protocol.mqtt.reasons import Packet, Reason
 from edge.store import ledger
 from tests.transports.mqtt.conftest import Rig, rig, run
@@ -215,7 +215,7 @@ async def test_retained_messages_survive_a_restart(tmp_path: Path) -> None:
     payload = bytes(range(256))
     async with rig(tmp_path) as made:
         peer = await dial(made.port, version=V5)
-        found = {Prop.CONTENT_TYPE: "x/y", Prop.USER_PROPERTY: [("a", "b")]}
+        found: Properties = {Prop.CONTENT_TYPE: "x/y", Prop.USER_PROPERTY: [("a", "b")]}
         peer.send(PublishPacket("a/b", payload, 1, True, packet_id=1, properties=found))
         peer.send(PublishPacket("a/gone", b"x", 1, True, packet_id=2))
         peer.send(PublishPacket("a/gone", b"", 1, True, packet_id=3))

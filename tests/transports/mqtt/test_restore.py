@@ -19,13 +19,13 @@ from edge.contract.time import SECOND, Stamp
 from edge.protocol.mqtt import codec
 from edge.protocol.mqtt.codec import V5, V311, Ack, Connect, Disconnect, PublishPacket
 from edge.protocol.mqtt.journal import Changes
-from edge.protocol.mqtt.properties import Prop
+from edge.protocol.mqtt.properties import Prop, Properties
 from edge.protocol.mqtt.reasons import Packet, Reason
 from edge.store import mqtt as tables
 from edge.transports.mqtt.restore import WILL_GRACE_US, restore
 from tests.protocol.mqtt.box import Box, Client
 
-WEEK = {Prop.SESSION_EXPIRY: 604_800}
+WEEK: Properties = {Prop.SESSION_EXPIRY: 604_800}
 
 
 class Disk:
@@ -85,6 +85,9 @@ class DiskBox(Box):
 class Exchange(RuleBasedStateMachine):
     """One publisher, one subscriber, both durable; each follows the standard, the world between does not."""
 
+    reader: Client | None
+    writer: Client | None
+
     @initialize(version=st.sampled_from([V311, V5]), window=st.integers(1, 3), keeps=st.booleans())
     def start(self, version: int, window: int, keeps: bool) -> None:
         self.version, self.window, self.keeps = version, window, keeps
@@ -100,21 +103,20 @@ class Exchange(RuleBasedStateMachine):
         self.refused: set[bytes] = set()
         """Told so: they may have arrived all the same, but need not."""
         self._boot()
-        self.reader = self._dial("reader")
-        self.reader.send(codec.Subscribe(1, [codec.Wish("t/#", 2)]))
+        reader = self.reader = self._dial("reader")
+        reader.send(codec.Subscribe(1, [codec.Wish("t/#", 2)]))
         self.box.settle()
-        self.reader.read()
+        reader.read()
 
     def _boot(self) -> None:
         self.box = DiskBox(self.store, self.boot, inflight=self.window)
         self.box.keeps = lambda publish: self.keeps
-        self.reader: Client | None = None
-        self.writer: Client | None = None
+        self.reader = self.writer = None
 
     def _dial(self, name: str) -> Client:
         client = self.box.wire()
         client.version = self.version
-        found = WEEK if self.version == V5 else {}
+        found: Properties = WEEK if self.version == V5 else {}
         client.send(Connect(name, clean=False, user="lamp", version=self.version, properties=found))
         self.box.settle()
         first = client.inbox.pop(0)
@@ -291,7 +293,7 @@ def test_expiry_goes_on_while_the_node_is_down() -> None:
     """Times of another boot are read through the wall clock: here all boots share one line of time."""
     store = Disk()
     box = DiskBox(store)
-    found = {Prop.SESSION_EXPIRY: 600}
+    found: Properties = {Prop.SESSION_EXPIRY: 600}
     client = box.wire()
     client.version = V5
     client.send(Connect("c", clean=False, user="lamp", version=V5, properties=found))
