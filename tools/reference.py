@@ -5,16 +5,18 @@ from __future__ import annotations
 import importlib
 import pkgutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
+import reference_methods  # noqa: E402
+
 import edge  # noqa: E402
 from edge.cli.parser import build, verbs_of  # noqa: E402
-from edge.config.declared import SECTIONS, settings  # noqa: E402
+from edge.config.declared import SECTIONS, settings, split  # noqa: E402
 from edge.config.ports import PORTS  # noqa: E402
 from edge.contract.limit import REGISTRY  # noqa: E402
 
@@ -25,10 +27,10 @@ NOTE = "<!-- Written by tools/reference from the source; change it there. -->\n"
 def main() -> int:
     """Write the pages, or with --check say which are out of date."""
     _import_everything()
-    stale = []
-    for name, page in PAGES.items():
+    texts = {name: NOTE + page() + "\n" for name, page in PAGES.items()} | reference_methods.pages(NOTE)
+    stale = _left_over(texts)
+    for name, text in texts.items():
         path = REFERENCE / name
-        text = NOTE + page() + "\n"
         if path.exists() and path.read_text(encoding="utf-8") == text:
             continue
         if "--check" in sys.argv:
@@ -42,6 +44,18 @@ def main() -> int:
     return 1 if stale else 0
 
 
+def _left_over(texts: dict[str, str]) -> list[str]:
+    """Pages of operations that are no more; without --check they go."""
+    found = [path for folder in ("methods", "schema") for path in sorted((REFERENCE / folder).glob("*"))]
+    gone = [path for path in found if path.relative_to(REFERENCE).as_posix() not in texts]
+    if "--check" in sys.argv:
+        return [path.relative_to(REFERENCE).as_posix() for path in gone]
+    for path in gone:
+        path.unlink()
+        print(f"removed: {path.relative_to(ROOT)}")
+    return []
+
+
 def settings_page() -> str:
     """Every setting, by section."""
     lines = ["# Settings", "", _PLACES]
@@ -49,7 +63,7 @@ def settings_page() -> str:
         lines += ["", f"## `[{section}]`", "", (kind.__doc__ or "").strip(), ""]
         lines += [_row("setting", "default", "allowed", "example", "what it is"), _row(*["---"] * 5)]
         for one in settings():
-            if one.key.startswith(f"{section}."):
+            if split(one.key)[0] == section:
                 default, example = f"`{_toml(one.default)}`", f"`{_toml(one.example)}`"
                 lines.append(_row(f"`{one.key}`", default, one.allowed, example, one.about))
     lines += ["", "## Ports", "", _PORT_WORDS, "", _row("name", "setting", "usual address", "what")]
@@ -80,33 +94,6 @@ def cli_page() -> str:
                 value = f" {action.metavar}" if action.option_strings and action.metavar else ""
                 lines.append(_row(f"`{names}{value}`", (action.help or "").replace("%%", "%")))
     return "\n".join(lines)
-
-
-def methods_page() -> str:
-    """Every operation."""
-    lines = ["# Operations", "", _METHOD_WORDS, ""]
-    lines += [_row("operation", "scope", "AUN", "control socket", "A2A", "what"), _row(*["---"] * 6)]
-    for mark in sorted(_operations(), key=lambda mark: str(mark["name"])):
-        wires = [", ".join(f"`{name}`" for name in mark["wire"].get(wire, ())) for wire in ("aun", "edge", "a2a")]
-        scope = f"`{mark['scope']}`" if mark["scope"] else "open"
-        lines.append(_row(f"`{mark['name']}`", scope, *wires, mark["doc"]))
-    return "\n".join(lines)
-
-
-def _operations() -> Iterator[dict[str, Any]]:
-    """The declaration of every method marked with `op`."""
-    seen = set()
-    for name, module in sorted(sys.modules.items()):
-        if not name.startswith("edge."):
-            continue
-        for kind in vars(module).values():
-            if not isinstance(kind, type) or kind.__module__ != name:
-                continue
-            for method in vars(kind).values():
-                mark = getattr(method, "__op__", None)
-                if mark is not None and mark["name"] not in seen:
-                    seen.add(mark["name"])
-                    yield mark
 
 
 def _import_everything() -> None:
@@ -147,14 +134,11 @@ _LIMIT_WORDS = """What others may ask of the node. Each is changed by `[limits]`
 _CLI_WORDS = """Every verb finds the node by `--state-dir DIR` (root: `/var/lib/aun-edge`, else
 `$XDG_STATE_HOME/aun-edge`). Exit codes: 0 ok, 1 failed, 2 usage or no match, 3 node not running, 4 not permitted,
 75 try later."""
-_METHOD_WORDS = """What the node answers, under which name on which wire, and the scope that a caller must hold (`any`:
-whoever is authenticated). `aun-edge methods` asks a running node."""
 
 PAGES: dict[str, Callable[[], str]] = {
     "settings.md": settings_page,
     "limits.md": limits_page,
     "cli.md": cli_page,
-    "methods.md": methods_page,
 }
 
 if __name__ == "__main__":

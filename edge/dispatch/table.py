@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
-from typing import Any, get_args, get_origin
+from typing import Annotated, Any, get_args, get_origin
 
 import msgspec
 
@@ -79,7 +79,7 @@ def _namespace(name: str) -> str:
 
 
 def _bind(service: object, run: Callable[..., Any], mark: dict[str, Any]) -> Op:
-    params, result = _types(run)
+    params, result = types_of(run)
     before = mark["before"]
     return Op(
         **{key: value for key, value in mark.items() if key != "before"},
@@ -90,13 +90,18 @@ def _bind(service: object, run: Callable[..., Any], mark: dict[str, Any]) -> Op:
     )
 
 
-def _types(run: Callable[..., Any]) -> tuple[type[Any], type[Any]]:
-    """The records named in `call: Call[P]` and `-> R`; only those two annotations are looked up."""
+def types_of(run: Callable[..., Any]) -> tuple[type[Any], type[Any]]:
+    """The records named in `call: Call[P]` and `-> R`; only those two annotations are looked up.
+
+    What answers with an outcome says `-> Annotated[Outcome, R]`.
+    """
     function = getattr(run, "__func__", run)
     scope = {**vars(msgspec), **function.__globals__}
     call = _resolve(function.__annotations__.get("call"), scope)
     params = get_args(call)[0] if get_origin(call) is Call and get_args(call) else Empty
     result = _resolve(function.__annotations__.get("return"), scope)
+    if get_origin(result) is Annotated:
+        result = get_args(result)[1]
     return params, object if result is None else result
 
 

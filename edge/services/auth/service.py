@@ -10,7 +10,7 @@ import asyncio
 import re
 import secrets
 from collections.abc import Callable, Sequence
-from typing import Any, cast
+from typing import Annotated, Any, cast
 
 import msgspec
 
@@ -331,7 +331,7 @@ class AuthService:
     # -- session ------------------------------------------------------------------------------------------------------
 
     @op("auth.connect", scope="", wire={"aun": ("auth.connect",)}, raises=_CONNECTS)
-    async def connect(self, call: Call[r.Connect]) -> Outcome:
+    async def connect(self, call: Call[r.Connect]) -> Annotated[Outcome, r.Connected]:
         """Make this connection a session of an AID. After a failure socket and nonce stay good."""
         asked, nonce = call.params, call.door.nonce
         if not asked.nonce or not asked.auth.method:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -301,7 +301,7 @@ class TaskService:
         wire={"aun": ("task.subscribe",), "edge": ("task.subscribe",)},
         raises=(InvalidParams, TooLarge, TaskAccessDenied),
     )
-    async def subscribe(self, call: Call[r.Subscribe]) -> Outcome:
+    async def subscribe(self, call: Call[r.Subscribe]) -> Annotated[Outcome, r.Subscribed]:
         """Hear of tasks on this connection; owner and assignee hear of theirs anyway."""
         wanted = call.params
         if unknown := [kind[:40] for kind in wanted.events if kind not in r.EVENTS]:
