@@ -16,6 +16,9 @@ from edge.contract.errors import EdgeError
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command line; its exit code."""
     options = build().parse_args(argv)
+    if "does" not in options:
+        options.help_of.print_help(sys.stderr)
+        return Exit.USAGE
     if options.state_dir is None:
         options.state_dir = default_state_dir(os.environ, os.geteuid())
     module, _, function = options.does.partition(":")

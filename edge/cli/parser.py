@@ -23,7 +23,8 @@ def build() -> argparse.ArgumentParser:
     )
     top.add_argument("--version", action="version", version=f"aun-edge {__version__}")
     _state_dir(top, default=None)
-    verbs = top.add_subparsers(metavar="VERB", required=True)
+    top.set_defaults(help_of=top)
+    verbs = top.add_subparsers(metavar="VERB")
     _life(verbs)
     _devices(verbs)
     _agents(verbs)
@@ -54,8 +55,10 @@ def _life(verbs: Any) -> None:
             "Publish, kill and restart on a scratch directory: everything acked came or is declared lost.",
         )
     )
-    selftest.add_argument("--messages", type=int, default=3000, metavar="N", help="how many to publish")
-    selftest.add_argument("--kills", type=int, default=1, metavar="N", help="how often to kill -9 in between")
+    selftest.add_argument("--messages", type=int, default=3000, metavar="N", help="how many to publish (default 3000)")
+    selftest.add_argument(
+        "--kills", type=int, default=1, metavar="N", help="how often to kill -9 in between (default 1)"
+    )
     selftest.add_argument("--dir", type=Path, default=None, metavar="DIR", help="where to make the scratch directory")
     selftest.add_argument("--keep", action="store_true", help="leave the scratch directory there")
     methods = _json(_verb(verbs, "methods", "verbs:methods", "List the operations this node answers."))
@@ -71,24 +74,26 @@ def _devices(verbs: Any) -> None:
     add.add_argument("--topics", nargs="+", default=[], metavar="FILTER", help="further topic filters it may use")
     _json(_verb(group, "list", "verbs:device_list", "List devices."))
     show = _json(_verb(group, "show", "verbs:device_show", "Show one device, its capabilities and what was refused."))
-    show.add_argument("name", metavar="NAME")
+    show.add_argument("name", metavar="NAME", help="as `device list` shows it")
     forget = _verb(group, "forget", "verbs:device_forget", "Take a device's password away and forget it.")
-    forget.add_argument("name", metavar="NAME")
+    forget.add_argument("name", metavar="NAME", help="as `device list` shows it")
 
 
 def _agents(verbs: Any) -> None:
     group = _group(verbs, "agent", "Agents: who may ask and act.")
     add = _json(_verb(group, "add", "verbs:agent_add", "Reserve a name and make a token; prints the token, once."))
-    add.add_argument("name", metavar="NAME")
+    add.add_argument("name", metavar="NAME", help="4 to 64 of a-z 0-9 _ -; its address is NAME.ISSUER")
     add.add_argument(
         "--sdk-profile", type=Path, metavar="DIR", help="write what the AUN SDK needs to find and trust this node"
     )
-    add.add_argument("--expires", default="90d", metavar="90d", help="how long the token lives: 12h, 90d, never")
+    add.add_argument(
+        "--expires", default="90d", metavar="90d", help="how long the token lives: 12h, 90d (default), never"
+    )
     _json(_verb(group, "list", "verbs:agent_list", "List agents and their tokens' prefixes."))
     window = _verb(group, "window", "verbs:agent_window", "Let any free name register for some minutes.")
-    window.add_argument("minutes", type=int, metavar="MINUTES", help="0 closes it")
-    revoke = _verb(group, "revoke", "verbs:agent_revoke", "Revoke an agent: tokens, certificates, connections.")
-    revoke.add_argument("name", metavar="NAME")
+    window.add_argument("minutes", type=int, metavar="MINUTES", help="1 to 60; 0 closes it")
+    revoke = _verb(group, "revoke", "verbs:agent_revoke", "Revoke an agent: tokens, certificates, grants, connections.")
+    revoke.add_argument("name", metavar="NAME", help="as `agent list` shows it")
 
 
 def _skills(verbs: Any) -> None:
@@ -98,7 +103,9 @@ def _skills(verbs: Any) -> None:
     call.add_argument("skill", metavar="SKILL", help="<device>.<capability>, as `skill list` shows it")
     call.add_argument("value", nargs="?", default="read", metavar="VALUE", help="read (default), on, off, a number …")
     call.add_argument("--params", default="", metavar="JSON", help="parameters as a JSON object instead of VALUE")
-    call.add_argument("--timeout", type=int, default=30, metavar="SECONDS", help="how long to wait for the end")
+    call.add_argument(
+        "--timeout", type=int, default=30, metavar="SECONDS", help="how long to wait for the end (default 30)"
+    )
     group = _group(verbs, "cap", "Capabilities: which agent may act on what is risky.")
     _json(_verb(group, "list", "verbs:cap_list", "List capabilities, their risk and who was granted them."))
     for name, about in (("grant", "Allow an agent to act on a capability."), ("revoke", "Take a grant back.")):
@@ -113,7 +120,7 @@ def _queue(verbs: Any) -> None:
     drops.add_argument("--reason", default="", metavar="WORD", help="only this reason")
     drops.add_argument("--client", default="", metavar="NAME", help="only this client, by the name in the list")
     drops.add_argument("--since", default="", metavar="1h", help="only the last 30m, 12h, 7d")
-    drops.add_argument("--limit", type=int, default=200, metavar="LINES", help="lines at most")
+    drops.add_argument("--limit", type=int, default=200, metavar="LINES", help="lines at most (default 200)")
 
 
 def _backup(verbs: Any) -> None:
@@ -132,7 +139,7 @@ def _backup(verbs: Any) -> None:
 def _config(verbs: Any) -> None:
     group = _group(verbs, "config", "Settings.")
     get = _json(_verb(group, "get", "settings:get", "One setting and where its value comes from."))
-    get.add_argument("key", metavar="section.key")
+    get.add_argument("key", metavar="section.key", help="as `config list` shows it")
     change = _verb(group, "set", "settings:set_", "Change settings; what can change at once does.")
     change.add_argument("changes", nargs="+", metavar="KEY=VALUE", help="or KEY VALUE; an empty VALUE is a value")
     change.add_argument("--unset", action="store_true", help="drop the named keys instead")
@@ -146,20 +153,22 @@ def _config(verbs: Any) -> None:
 def _mqtt(verbs: Any) -> None:
     group = _group(verbs, "mqtt", "The bus: publish and listen, as the operator or as a user.")
     pub = _verb(group, "pub", "mqtt:pub", "Publish one message.")
-    pub.add_argument("topic", metavar="TOPIC")
+    pub.add_argument("topic", metavar="TOPIC", help="where to")
     pub.add_argument("payload", metavar="PAYLOAD", help="`-` reads standard input")
-    pub.add_argument("--retain", action="store_true")
+    pub.add_argument("--retain", action="store_true", help="keep it for later subscribers; empty: keep none")
     sub = _json(_verb(group, "sub", "mqtt:sub", "Print messages as they come."))
-    sub.add_argument("filters", nargs="+", metavar="FILTER")
+    sub.add_argument("filters", nargs="+", metavar="FILTER", help="topic filters; + is one level, # all below")
     sub.add_argument("--count", type=int, default=0, metavar="N", help="end after N messages")
     for verb in (pub, sub):
-        verb.add_argument("--qos", type=int, choices=[0, 1], default=1)
+        verb.add_argument("--qos", type=int, choices=[0, 1], default=1, help="1 by default")
         verb.add_argument("--username", default="", metavar="USER", help="speak MQTT as this user, to try its password")
         verb.add_argument("--password-file", type=Path, metavar="FILE", help="the password of USER")
 
 
 def _group(verbs: Any, name: str, about: str) -> Any:
-    return verbs.add_parser(name, help=about, description=about).add_subparsers(metavar="VERB", required=True)
+    made = verbs.add_parser(name, help=about, description=about)
+    made.set_defaults(help_of=made)
+    return made.add_subparsers(metavar="VERB")
 
 
 def _verb(verbs: Any, name: str, does: str, about: str) -> argparse.ArgumentParser:
@@ -170,7 +179,13 @@ def _verb(verbs: Any, name: str, does: str, about: str) -> argparse.ArgumentPars
 
 
 def _state_dir(to: argparse.ArgumentParser, *, default: object) -> None:
-    to.add_argument("--state-dir", type=Path, default=default, metavar="DIR", help="the state directory of the node")
+    to.add_argument(
+        "--state-dir",
+        type=Path,
+        default=default,
+        metavar="DIR",
+        help="state directory of the node (root: /var/lib/aun-edge, others: ~/.local/state/aun-edge)",
+    )
 
 
 def _sources(to: argparse.ArgumentParser) -> None:

@@ -77,7 +77,8 @@ def set_(options: Namespace) -> int:
     except ConfigError as refused:
         raise Failure(str(refused), next_step="aun-edge config list", code=Exit.USAGE) from None
     path = options.state_dir / LOCAL_FILE
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    for folder in (options.state_dir, path.parent):  # private, both: `parents=True` would leave the first one open
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     write_atomic(path, text.encode())
     print(f"written to {path}")
     print(_told(options, changes))

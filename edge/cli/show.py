@@ -56,7 +56,7 @@ def word(value: object) -> str:
     if isinstance(value, str):
         return printable(value)
     if isinstance(value, Mapping):
-        return printable(dumps(value).decode())
+        return printable(dumps(value).decode()) if value else "-"
     if isinstance(value, Iterable):
         return ", ".join(word(item) for item in value) or "-"
     return str(value)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from argparse import Namespace
 from collections.abc import Mapping
 from typing import Any
@@ -42,7 +43,7 @@ def _screen(said: Mapping[str, Any]) -> dict[str, Any]:
         "certificate": f"until {show.moment(said['tls_until'] * 1_000_000)}",
         "insecure local": "YES: callers from this machine need no token" if said["insecure_local"] else "no",
         "limits hit": said["limit_hits"],
-        "failed": said["background_tasks"]["failed"],
+        "tasks failed": said["background_tasks"]["failed"],
     }
 
 
@@ -61,8 +62,10 @@ def device_add(options: Namespace) -> int:
         return Exit.OK
     show.facts(said)
     user = f"-u {said['username']} -P {said['password']}"
-    print("\nThe password is shown this once. Try it:")
+    print("\nThe password is shown this once. Try it on this machine:")
     print(f"  mosquitto_pub {_reach(said['mqtt'])} {user} -q 1 -t aun/v1/{said['username']}/online -m 1")
+    print("From elsewhere: MQTT over TLS, on the `mqtts` door of `aun-edge status`, with the CA file")
+    print(f"  {ready(options.state_dir)['tls_ca']}  (also https://BOX:PORT/pki/tls-root.crt)")
     return Exit.OK
 
 
@@ -85,6 +88,7 @@ def device_show(options: Namespace) -> int:
     skills, refused = said.pop("skills"), said.pop("refused")
     show.facts(said)
     print()
+    skills = [{**row, "value": _on_off(row["value"])} for row in skills]
     show.table(skills, ["id", "kind", "value", "unit", "writable", "risk"], none="no skills")
     if refused:
         print("\nrefused:")
@@ -107,8 +111,10 @@ def agent_add(options: Namespace) -> int:
     if options.json:
         show.as_json(said)
         return Exit.OK
+    minutes = said.pop("minutes")
     show.facts(said)
-    print("\nThe token is shown this once; the name waits 60 minutes for its key.")
+    waits = f"the name waits {minutes} minutes for its key in AUN" if minutes else "the name has its key already"
+    print(f"\nThe token is shown this once; {waits}.")
     if options.sdk_profile:
         print(f"The AUN SDK finds the node with:  . {options.sdk_profile}/env")
     return Exit.OK
@@ -154,7 +160,7 @@ def skill_list(options: Namespace) -> int:
     """All skills with their values."""
     rows = ask(options.state_dir, "skill.list")
     if not options.json:
-        rows = [{**row, "at": show.moment(row["at"])} for row in rows]
+        rows = [{**row, "at": show.moment(row["at"]), "value": _on_off(row["value"])} for row in rows]
     columns = ["id", "kind", "value", "unit", "at", "risk"]
     return _list(options, rows, columns, none="no skills yet: aun-edge device add NAME lets a device in")
 
@@ -169,14 +175,19 @@ def skill_call(options: Namespace) -> int:
         "skill.call",
         skill=options.skill,
         params=params,
-        timeout_s=options.timeout + 5,
-        wait_s=options.timeout,
+        timeout_s=options.timeout,
+        wait_s=options.timeout + 5,
     )
     if options.json:
         show.as_json(said)
     else:
+        if said.get("text"):
+            said.pop("artifacts", None)
         show.facts(said)
-    return Exit.OK if said.get("state") == "completed" else Exit.FAILED
+    if said["state"] not in ("queued", "accepted", "working"):
+        return Exit.OK if said["state"] == "completed" else Exit.FAILED
+    what = f"{options.skill} has not ended within {options.timeout} s; its task goes on"
+    raise Failure(what, next_step="wait longer with --timeout SECONDS", code=Exit.TRY_LATER)
 
 
 def cap_list(options: Namespace) -> int:
@@ -186,9 +197,14 @@ def cap_list(options: Namespace) -> int:
 
 
 def cap_grant(options: Namespace) -> int:
-    """Allow."""
+    """Allow; a name that nobody has is told, for it may be a slip."""
     ask(options.state_dir, "cap.grant", cap=options.cap, agent=options.agent)
-    print(f"{show.printable(options.agent)} may act on {show.printable(options.cap)}")
+    agent = show.printable(options.agent)
+    print(f"{agent} may act on {show.printable(options.cap)}")
+    known = {word for row in ask(options.state_dir, "agent.list") for word in (row["name"], row["aid"])}
+    if options.agent.lower() not in known:
+        sys.stderr.write(f"aun-edge: there is no agent {agent} yet: whoever gets that name may act\n")
+        sys.stderr.write(f"  next: aun-edge agent add {agent}, or aun-edge cap revoke {options.cap} {agent}\n")
     return Exit.OK
 
 
@@ -215,6 +231,11 @@ def _list(options: Namespace, rows: list[dict[str, Any]], columns: list[str], *,
     else:
         show.table(rows, columns, none=none)
     return Exit.OK
+
+
+def _on_off(value: Any) -> Any:
+    """A switch is on or off to people, true or false to programs."""
+    return ("on" if value else "off") if isinstance(value, bool) else value
 
 
 def _reach(url: str) -> str:

@@ -25,6 +25,14 @@ def test_without_a_node_a_verb_says_so_and_what_to_do(tmp_path: Path, capsys: py
     ]
 
 
+@pytest.mark.parametrize(("line", "verb"), [([], "doctor"), (["device"], "forget"), (["config"], "validate")])
+def test_half_a_command_shows_what_may_follow(line: list[str], verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(line) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("usage: aun-edge")
+    assert verb in said
+
+
 def test_verbs_that_ask_a_node_import_the_contract_only(tmp_path: Path) -> None:
     loaded = imported("status", "--state-dir", str(tmp_path))
     ours = {name for name in loaded if name.startswith("edge.")}

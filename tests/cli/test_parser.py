@@ -43,7 +43,7 @@ def test_settings_are_repeatable() -> None:
     assert options.set == ["a.b=1", "c.d=2"]
 
 
-@pytest.mark.parametrize("line", [[], ["walk"], ["device"], ["device", "add"], ["status", "--loud"]])
+@pytest.mark.parametrize("line", [["walk"], ["device", "add"], ["status", "--loud"]])
 def test_what_is_no_command_ends_with_usage(line: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         build().parse_args(line)

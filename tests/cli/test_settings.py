@@ -47,6 +47,7 @@ def test_a_changed_setting_is_in_force_for_the_next_start(state: str, tmp_path: 
     changed = {row["key"]: row["value"] for row in answer(capsys) if row["origin"] != "default"}
     assert changed == {"log.rate": 9, "log.level": "debug", "node.name": ""}
     assert (tmp_path / "state" / "config.d" / "90-local.toml").stat().st_mode & 0o777 == 0o600
+    assert (tmp_path / "state").stat().st_mode & 0o077 == 0
 
 
 def test_an_unset_setting_is_the_default_again(state: str, capsys: Said) -> None:

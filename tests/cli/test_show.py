@@ -35,6 +35,7 @@ def test_no_rows_are_told_in_words(capsys: pytest.CaptureFixture[str]) -> None:
         (["a", "b"], "a, b"),
         ([], "-"),
         ({"a": 1}, '{"a":1}'),
+        ({}, "-"),
         ("灯", "灯"),
         ("\x1b[2Jgone\n", "\\x1b[2Jgone\\n"),
         ("\u202etxt", "\\u202etxt"),

@@ -109,6 +109,21 @@ def test_a_skill_that_does_not_exist_is_no_match(verb: Verb) -> None:
     assert "no skill 'nowhere.nothing'" in err
 
 
+@pytest.mark.usefixtures("porch")
+def test_a_call_that_takes_longer_says_that_the_task_goes_on(verb: Verb) -> None:
+    code, _, err = verb("skill", "call", "porch.door", "lock", "--timeout", "0")
+    assert code == 75
+    assert "has not ended within 0 s; its task goes on" in err
+
+
+@pytest.mark.usefixtures("porch")
+def test_a_grant_to_nobody_is_told(verb: Verb) -> None:
+    code, out, err = verb("cap", "grant", "porch.door", "nobody")
+    assert (code, out) == (0, "nobody may act on porch.door\n")
+    assert "no agent nobody yet" in err
+    assert verb("cap", "revoke", "porch.door", "nobody")[0] == 0
+
+
 def test_parameters_must_be_an_object(verb: Verb) -> None:
     for text in ("[1]", "{"):
         assert verb("skill", "call", "a.b", "--params", text)[0] in {1, 2}
