@@ -1,6 +1,6 @@
 """A small household on a real MQTT client, for demonstrations and tests.
 
-    tools/simulate --state-dir DIR                     its own users, made through the node's control socket
+    tools/simulate [--state-dir DIR]                   its own users, made through the node's control socket
     tools/simulate --mqtt URL --user U --password P    everything as one user, who may use every topic
     … --only worker,lock   --count 100 --interval 5   --json
 
@@ -38,6 +38,10 @@ from urllib.parse import urlsplit
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import aiomqtt
+
+from edge.cli.client import Control
+from edge.cli.failure import Failure, NotRunning
+from edge.cli.places import default_state_dir, ready
 
 Payload = dict[str, Any]
 
@@ -535,8 +539,7 @@ class Users:
         self._kept: dict[str, list[str]] = {}
         self.url = options.mqtt
         if options.state_dir is not None:
-            ready = json.loads((options.state_dir / "run" / "ready.json").read_bytes())
-            self.url = self.url or ready["endpoints"]["mqtt"]
+            self.url = self.url or ready(options.state_dir)["endpoints"]["mqtt"]
             self._file = options.state_dir / "run" / "simulate.json"
             with contextlib.suppress(OSError, ValueError):
                 self._kept = json.loads(self._file.read_bytes())
@@ -545,8 +548,6 @@ class Users:
         """User and password of a device; made when the node does not know it."""
         if self._options.state_dir is None:
             return self._options.user, self._options.password
-        from edge.cli.client import Control
-
         name = device.name
         with Control(self._options.state_dir) as node:
             known = {row["name"] for row in node.call("device.list") if row["credentials"]}
@@ -566,7 +567,12 @@ async def live(device: Device, users: Users, options: argparse.Namespace, out: O
     """A device's life: connect, announce, publish and obey, and again after a lost connection."""
     url = urlsplit(users.url)
     while True:
-        user, password = users.of(device)
+        try:
+            user, password = users.of(device)
+        except NotRunning as error:
+            out.say(device.name, "waits", why=error.what)
+            await asyncio.sleep(1)
+            continue
         client = aiomqtt.Client(
             url.hostname or "127.0.0.1",
             url.port or 1883,
@@ -602,7 +608,9 @@ async def _tick(device: Device, link: Link) -> None:
 
 def options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="simulate", description=__doc__.split("\n\n", maxsplit=1)[0])
-    parser.add_argument("--state-dir", type=Path, help="of a running node; its control socket makes the users")
+    parser.add_argument(
+        "--state-dir", type=Path, help="of a running node (its usual one by default); users are made there"
+    )
     parser.add_argument("--mqtt", default="", help="mqtt://host:port")
     parser.add_argument("--user", default="", help="one user for everything")
     parser.add_argument("--password", default="")
@@ -612,15 +620,21 @@ def options() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=1, help="of the values")
     parser.add_argument("--json", action="store_true", help="one JSON object a line")
     found = parser.parse_args()
-    if found.state_dir is None and not (found.mqtt and found.user and found.password):
-        parser.error("give --state-dir, or --mqtt with --user and --password")
+    if found.mqtt and not found.state_dir and not (found.user and found.password):
+        parser.error("--mqtt needs --user and --password")
+    if not found.mqtt:
+        found.state_dir = found.state_dir or default_state_dir(os.environ, os.geteuid())
     return found
 
 
 async def main() -> None:
     chosen, out = options(), None
     out = Out(chosen.json)
-    users = Users(chosen)
+    try:
+        users = Users(chosen)
+    except Failure as failure:
+        sys.stderr.write(f"simulate: {failure.what}\n  next: {failure.next_step}\n")
+        sys.exit(failure.code)
     wanted = {name.strip() for name in chosen.only.split(",") if name.strip()}
     household = [kind() for kind in HOUSEHOLD if not wanted or kind.NAME.removeprefix("sim-") in wanted]
     if chosen.count:

@@ -55,6 +55,15 @@ class Simulator:
         return [json.loads(line) for line in out.splitlines()]
 
 
+def test_without_a_node_it_says_so_as_a_verb_does(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, str(SIMULATE), "--state-dir", str(tmp_path)], capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 3
+    assert f"no node is running on {tmp_path}" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
 @pytest.fixture(scope="module")
 def simulator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Simulator]:
     with NodeProcess(tmp_path_factory.mktemp("household") / "state") as node:
