@@ -71,7 +71,7 @@ class AckLine(Sender):
         if self.unacked >= self.broker.receive_maximum and not self._paused and self.version != V5:
             self.broker.limits.hit(limits.RECEIVE_MAXIMUM)
             self._paused = True
-            self.wire.pause()
+            self.stop_reading()
 
     def _watch_acks(self) -> None:
         """The front of the held acks is a new one: see that it does not wait for ever."""
@@ -114,7 +114,7 @@ class AckLine(Sender):
             self._watch_acks()
         if self._paused and self.unacked < self.broker.receive_maximum:
             self._paused = False
-            self.wire.resume()
+            self.read_on()
         self.broker.need_turn()
 
     def _fail_acks(self, replies: list[bytes | Reply]) -> bool:

@@ -6,6 +6,7 @@ The owner feeds bytes to connections, calls `turn` when asked to (`schedule`) an
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Callable, Iterable
 
 from edge.contract.bus import Admission, Publish, Sink
@@ -31,6 +32,8 @@ from edge.protocol.mqtt.wire import AT_ONCE, JOURNAL, Reply, Wire
 
 logger = logging.getLogger(__name__)
 
+SEARCH_STEPS = 4_000
+"""Levels of retained topics that one turn looks at for new subscribers before it lets others have theirs."""
 DECLARE_US = 3 * SECOND
 """How long a loss waits for a commit of something else before it makes one."""
 
@@ -89,6 +92,11 @@ class Broker:
         self.batch: list[Publish] = []
         self.acks: list[Ack] = []
         self.dirty: list[Sender] = []
+        self.unfinished: list[Connection] = []
+        """Connections with bytes that this turn had no time for: others are read before they go on."""
+        self._due: list[Connection] = []
+        self._searching: deque[Sender] = deque()
+        """Connections with new subscriptions whose retained messages are yet to be looked for."""
         self.counters: dict[str, int] = {}
         self.octets_in = self.octets_out = self.messages_in = self.messages_out = 0
         self.journaled: set[int] = set()
@@ -111,7 +119,8 @@ class Broker:
         self.receive_maximum = bounds[limits.RECEIVE_MAXIMUM]
         self.held_acks = bounds[limits.HELD_ACKS]
         self.topic_aliases = bounds[limits.TOPIC_ALIASES]
-        self.most_replayed = bounds[limits.RETAINED_TOPICS]
+        self.turn_work = bounds[limits.TURN_WORK]
+        self.subscribe_octets = bounds[limits.SUBSCRIBE_OCTETS]
         self._topic_octets = bounds[limits.TOPIC_OCTETS]
         self._topic_levels = bounds[limits.TOPIC_LEVELS]
 
@@ -289,7 +298,7 @@ class Broker:
             if self.retained.take(topic) is not None:
                 self.journal.retain(topic, None)
             return
-        limit = self.retained.refuses(topic, message.octets)
+        limit = self.retained.refuses(topic, message.octets, message.publish.who)
         if limit is not None:
             self.limits.hit(limit)
             self.lost("retained_full", message.rank, message.source.user if message.source else "")
@@ -493,6 +502,13 @@ class Broker:
     def turn(self) -> None:
         """Hand the batch to the sinks, let go of acks that wait for nothing, write what gathered."""
         self._scheduled = False
+        due, self._due, self.unfinished = self._due, self.unfinished, []
+        for connection in due:
+            connection.go_on()
+        if self._due:
+            self.need_turn()
+        if self._searching:
+            self._search()
         if self.batch or self.acks:
             self._settle_turn()
         if self._unsent:
@@ -500,11 +516,24 @@ class Broker:
             self.journal.after(lambda error: self._durable(unsent, error))
         self.journal.flush(self.now_us)
         dirty, self.dirty = self.dirty, []
-        for connection in dirty:
-            connection.flush()
-            if connection.stalled:
-                connection.pump()
+        for sender in dirty:
+            sender.flush()
+            if sender.stalled:
+                sender.pump()
         self._stamp = None
+
+    def search(self, sender: Sender) -> None:
+        """Look for the retained messages of a connection's new subscriptions, when it is its turn."""
+        self._searching.append(sender)
+        self.need_turn()
+
+    def _search(self) -> None:
+        """Search within what one turn may cost; at least once."""
+        steps = 0
+        while self._searching and steps < SEARCH_STEPS:
+            steps += self._searching.popleft().search()
+        if self._searching:
+            self.need_turn()
 
     def _settle_turn(self) -> None:
         batch, self.batch = self.batch, []

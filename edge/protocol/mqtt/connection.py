@@ -24,6 +24,8 @@ from edge.protocol.mqtt.wire import AT_ONCE, JOURNAL, State, Wire
 if TYPE_CHECKING:
     from edge.protocol.mqtt.broker import Broker
 
+SLOW_WORK = 7
+"""What a packet that goes the long way costs besides the one that every packet does."""
 MOST_ROUTES = 256
 """Topics of one connection in its short cut to their routes; then it starts anew."""
 
@@ -38,7 +40,9 @@ class Connection(AckLine):
         "_routes",
         "_tail",
         "_timeout",
+        "_unfinished",
         "_wanted",
+        "_work",
         "address",
         "client_id",
         "heard_us",
@@ -58,6 +62,9 @@ class Connection(AckLine):
         self._tail = bytearray()
         self._wanted = 2
         """How many bytes the tail must have before there can be a packet in it."""
+        self._unfinished = False
+        self._work = 0
+        """How many packets this turn still has time for."""
         self._client_aliases: dict[int, str] | None = None
         self._keep_alive = 0
         due = self.heard_us + broker.connect_us
@@ -73,22 +80,42 @@ class Connection(AckLine):
         tail = self._tail
         if tail:
             tail += data
-            if len(tail) < self._wanted or self.state is State.OPENING:
+            if len(tail) < self._wanted or self._waits:
                 return
             data = bytes(tail)
             self._tail = bytearray()
-        elif self.state is State.OPENING:
+        elif self._waits:
             tail += data
             return
         self._consume(data)
         self.broker.need_turn()
 
+    @property
+    def _waits(self) -> bool:
+        """Whether bytes have to wait: for CONNACK, or for the next turn."""
+        return self._unfinished or self.state is State.OPENING
+
+    def go_on(self) -> None:
+        """Take up what the last turn had no time for."""
+        self._unfinished = False
+        if self.state is State.OPEN:
+            data, self._tail = bytes(self._tail), bytearray()
+            self.read_on()
+            self._consume(data)
+
     def _consume(self, data: bytes) -> None:
-        """Handle every whole packet; keep the rest."""
+        """Handle every whole packet, as many as one turn has time for; keep the rest."""
         pos, end = 0, len(data)
+        self._work = self.broker.turn_work
         try:
             while pos < end:
+                if self._work <= 0:
+                    self._put_off()
+                    break
+                self._work -= 1
                 first = data[pos]
+                if first != 0x10 and self.state is State.NEW:
+                    raise violation("MQTT-3.1.0-1 first packet is not CONNECT")
                 start = pos + 2
                 length = data[pos + 1] if start <= end else 0xFF
                 if length > 0x7F:
@@ -117,6 +144,14 @@ class Connection(AckLine):
             self.heard_us = self.broker.now_us
         if pos < end and self.state is not State.CLOSED:
             self._tail = bytearray(data[pos:])
+
+    def _put_off(self) -> None:
+        """Let others have their turn."""
+        self.broker.limits.hit(limits.TURN_WORK)
+        self._unfinished = True
+        self.stop_reading()
+        self.broker.unfinished.append(self)
+        self.broker.need_turn()
 
     def _publish0(self, data: bytes, pos: int, start: int, stop: int) -> bool:
         """The short way of a PUBLISH with QoS 0 on a known topic: False when it must go the long way."""
@@ -213,8 +248,10 @@ class Connection(AckLine):
             self.close(fault.reason, fault.clause)
 
     def _packet(self, first: int, data: bytes, start: int, stop: int) -> None:
-        if self.state is State.NEW and first != 0x10:
-            raise violation("MQTT-3.1.0-1 first packet is not CONNECT")
+        self._work -= SLOW_WORK + (stop - start) // 256
+        if first in (0x82, 0xA2) and stop - start > self.broker.subscribe_octets:
+            self.broker.limits.hit(limits.SUBSCRIBE_OCTETS)
+            raise Fault(Reason.QUOTA_EXCEEDED, f"at most {self.broker.subscribe_octets} bytes of filters")
         packet = codec.decode(first, data, start, stop, self.version)
         if isinstance(packet, codec.PublishPacket):
             self._on_publish(packet)
@@ -240,7 +277,7 @@ class Connection(AckLine):
         self.broker.deadlines.cancel(self._timeout)
         self._timeout = None
         self.state = State.OPENING
-        self.wire.pause()
+        self.stop_reading()
         self.broker.connect(self, packet)
 
     def opened(self, session_present: bool, found: Properties, keep_alive: int) -> None:
@@ -258,7 +295,7 @@ class Connection(AckLine):
             self._timeout = self.broker.deadlines.at(self.heard_us + self._keep_alive, self._keep_alive_due)
         self._backlog = deque(self.session.inflight.values()) if self.session and self.session.inflight else None
         self.pump()
-        self.wire.resume()
+        self.read_on()
         tail, self._tail = bytes(self._tail), bytearray()
         if tail:
             self._consume(tail)
@@ -330,7 +367,7 @@ class Connection(AckLine):
                 self._routes.clear()
             route = self._routes[name] = broker.router.route(topic)
         if packet.retain and packet.qos and packet.payload and self.version == V5:
-            limit = broker.retained.refuses(topic, len(route.head) + len(packet.payload))
+            limit = broker.retained.refuses(topic, len(route.head) + len(packet.payload), self.who)
             if limit is not None:
                 broker.limits.hit(limit)
                 return None, Reason.QUOTA_EXCEEDED
@@ -458,7 +495,7 @@ class Connection(AckLine):
         for deadline in (self._timeout, self._blocked, self._watch):
             self.broker.deadlines.cancel(deadline)
         self._timeout = self._blocked = self._watch = None
-        self._held = self._backlog = self._replay = None
+        self._held = self._backlog = self._replay = self._searches = None
         self._tail = bytearray()
         self._routes = {}
         self.wire.close()

@@ -23,12 +23,24 @@ BLOCKED_S = declare("mqtt.blocked_s", 30, "s", "a client that takes nothing for 
 LINGER_S = declare("mqtt.linger_s", 5, "s", "what a closed connection has to take its last bytes", None)
 RETAINED_TOPICS = declare("mqtt.retained_topics", 20_000, "topics", "a new retained topic is not kept", None)
 RETAINED_OCTETS = declare("mqtt.retained_octets", 33_554_432, "bytes", "a retained message above is not kept", None)
+RETAINED_TOPICS_PER_USER = declare(
+    "mqtt.retained_topics_per_user", 5_000, "topics", "of one user: a new one is not kept; others have theirs", None
+)
+RETAINED_OCTETS_PER_USER = declare(
+    "mqtt.retained_octets_per_user", 8_388_608, "bytes", "of one user's retained messages: more is not kept", None
+)
+SUBSCRIBE_OCTETS = declare(
+    "mqtt.subscribe_octets", 65_536, "bytes", "of a SUBSCRIBE or UNSUBSCRIBE; a larger one closes the connection", None
+)
 SUBSCRIPTIONS = declare("mqtt.subscriptions", 200, "filters", "of one client; more are refused", None)
 SESSIONS = declare("mqtt.sessions", 1000, "sessions", "kept for absent clients; the one absent longest goes", None)
 SESSION_EXPIRY_S = declare("mqtt.session_expiry_s", 604_800, "s", "the longest a session is kept for", None)
 HELD_ACKS = declare("mqtt.held_acks", 64, "acks", "that the store refused to keep: the connection is closed", None)
 HELD_ACK_S = declare("mqtt.held_ack_s", 30, "s", "an ack waited so long for the store: the connection is closed", None)
 READ_OCTETS = declare("mqtt.read_octets", 32_768, "bytes", "read from one connection before others have a turn", None)
+TURN_WORK = declare(
+    "mqtt.turn_work", 2_048, "packets", "of one connection in a turn (8 for one that needs more); the rest waits", None
+)
 KEEP_ALIVE_S = declare("mqtt.keep_alive_s", 60, "s", "longest keep-alive of a version 5 client", None)
 TOPIC_ALIASES = declare("mqtt.topic_aliases", 64, "aliases", "each way of a version 5 connection", None)
 ROUTES = declare("mqtt.routes", 10_000, "topics", "in the routing cache, which then starts anew", None)

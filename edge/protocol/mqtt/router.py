@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from edge.contract.limit import Limit, Limits
+from edge.contract.principal import Principal
 from edge.protocol.mqtt import limits
 from edge.protocol.mqtt.message import Message, head_of
-from edge.protocol.mqtt.session import Session, Subscription
+from edge.protocol.mqtt.session import Subscription
 from edge.protocol.mqtt.topics import FilterTree, TopicTree
 
 _Place = tuple[int, str]
@@ -128,24 +129,41 @@ def _merged(found: list[Subscription]) -> Subscription:
 
 
 class Retained:
-    """Retained messages by topic, within a number of topics and of bytes."""
+    """Retained messages by topic, within a number of topics and of bytes, over all and for each publisher.
+
+    The node's own messages have no share: they are bounded by what it says.
+    """
 
     def __init__(self, bounds: Limits) -> None:
         self._tree: TopicTree[Message] = TopicTree()
         self._most = bounds[limits.RETAINED_TOPICS]
         self._most_octets = bounds[limits.RETAINED_OCTETS]
+        self._share = bounds[limits.RETAINED_TOPICS_PER_USER]
+        self._share_octets = bounds[limits.RETAINED_OCTETS_PER_USER]
+        self._shares: dict[str, list[int]] = {}
+        """Topics and bytes by the AID of who published them."""
         self.octets = 0
 
     def __len__(self) -> int:
         return len(self._tree)
 
-    def refuses(self, topic: str, octets: int) -> Limit | None:
-        """The limit that a message of this topic and weight would break."""
+    def refuses(self, topic: str, octets: int, who: Principal) -> Limit | None:
+        """The limit that a message of this topic, weight and publisher would break."""
         old = self._tree.get(topic)
-        if old is None and len(self._tree) >= self._most:
+        topics, weight = 1, octets
+        mine, mine_octets = self._shares.get(who.aid, (0, 0)) if who.aid else (-1, -octets)
+        if old is not None:
+            topics, weight = 0, octets - old.octets
+            if old.publish.who.aid == who.aid and who.aid:
+                mine, mine_octets = mine - 1, mine_octets - old.octets
+        if len(self._tree) + topics > self._most:
             return limits.RETAINED_TOPICS
-        if self.octets + octets - (old.octets if old else 0) > self._most_octets:
+        if self.octets + weight > self._most_octets:
             return limits.RETAINED_OCTETS
+        if mine + 1 > self._share:
+            return limits.RETAINED_TOPICS_PER_USER
+        if mine_octets + octets > self._share_octets:
+            return limits.RETAINED_OCTETS_PER_USER
         return None
 
     def put(self, message: Message) -> None:
@@ -153,13 +171,23 @@ class Retained:
         self.take(message.publish.topic)
         self._tree.put(message.publish.topic, message)
         self.octets += message.octets
+        self._count(message, 1)
 
     def take(self, topic: str) -> Message | None:
         """Forget a topic's message; which it was."""
         old = self._tree.take(topic)
         if old is not None:
             self.octets -= old.octets
+            self._count(old, -1)
         return old
+
+    def _count(self, message: Message, sign: int) -> None:
+        aid = message.publish.who.aid
+        share = self._shares.setdefault(aid, [0, 0])
+        share[0] += sign
+        share[1] += sign * message.octets
+        if not share[0]:
+            del self._shares[aid]
 
     def peek(self, topic: str) -> Message | None:
         """A topic's message, expired or not."""
@@ -170,14 +198,10 @@ class Retained:
         message = self._tree.get(topic)
         return None if message is None or message.expired(now_us) else message
 
-    def find(self, wanted: str, session: Session, now_us: int) -> list[Message]:
-        """What a filter matches and the session may read, expired ones left out."""
-        may_read = session.rights.may_read
-        return [
-            message
-            for message in self._tree.find(wanted)
-            if not message.expired(now_us) and may_read(message.publish.topic)
-        ]
+    def find(self, wanted: str) -> tuple[list[str], int]:
+        """The topics of what a filter matches, and what looking cost."""
+        found, steps = self._tree.find(wanted)
+        return [message.publish.topic for message in found], steps
 
     def __iter__(self) -> Iterator[Message]:
         return iter(self._tree)

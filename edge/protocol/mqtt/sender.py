@@ -25,7 +25,9 @@ class Sender:
         "_aliases",
         "_backlog",
         "_blocked",
+        "_pauses",
         "_replay",
+        "_searches",
         "alias_maximum",
         "broker",
         "out",
@@ -54,8 +56,10 @@ class Sender:
         """In flight on an earlier connection and not yet sent on this one."""
         self._replay: deque[tuple[str, Subscription]] | None = None
         """Retained messages yet to be sent."""
+        self._searches: deque[Subscription] | None = None
         self._aliases: dict[str, int] | None = None
         self._blocked: Deadline | None = None
+        self._pauses = 0
 
     # To the client.
 
@@ -128,6 +132,18 @@ class Sender:
         elif self.session is not None and self.session.inflight.pop(out.packet_id, None) is out:
             self.broker.settled(self.session, out)
 
+    def stop_reading(self) -> None:
+        """Leave the client unread, for one reason more."""
+        self._pauses += 1
+        if self._pauses == 1:
+            self.wire.pause()
+
+    def read_on(self) -> None:
+        """One reason less; without any the client is read again."""
+        self._pauses -= 1
+        if not self._pauses:
+            self.wire.resume()
+
     @property
     def closed(self) -> bool:
         """Whether it has ended."""
@@ -178,17 +194,33 @@ class Sender:
             self.send_outgoing(out)
 
     @property
-    def replaying(self) -> int:
-        """How many retained messages wait to be sent."""
-        return len(self._replay or ())
+    def searches(self) -> int:
+        """How many new subscriptions wait for their retained messages."""
+        return len(self._searches or ())
 
-    def replay(self, waiting: list[tuple[str, Subscription]]) -> None:
-        """Send retained messages of new subscriptions, as fast as the client takes them."""
-        if waiting and self.state is State.OPEN:
-            if self._replay is None:
-                self._replay = deque()
-            self._replay.extend(waiting)
+    def replay(self, fresh: list[Subscription]) -> None:
+        """Send the retained messages of new subscriptions: looked for one filter at a time, sent as fast as the client
+        takes them."""
+        if not fresh or self.state is not State.OPEN:
+            return
+        if self._searches is None:
+            self._searches = deque()
+        if not self._searches and not self._replay:
+            self.broker.search(self)
+        self._searches.extend(fresh)
+
+    def search(self) -> int:
+        """Look for the next subscription's retained messages; what that cost."""
+        if not self._searches or self.state is not State.OPEN:
+            return 0
+        subscription = self._searches.popleft()
+        topics, steps = self.broker.retained.find(subscription.filter)
+        if topics:
+            self._replay = deque((topic, subscription) for topic in topics)
             self.pump()
+        elif self._searches:
+            self.broker.search(self)
+        return steps
 
     def _pump_replay(self, session: Session) -> bool:
         """Send one retained message, as it is now; False when there is none or it has to wait."""
@@ -200,6 +232,8 @@ class Sender:
         if qos and (session.queue or len(session.inflight) >= session.window):
             return False
         self._replay.popleft()
+        if not self._replay and self._searches:
+            self.broker.search(self)
         if message is not None and session.rights.may_read(topic):
             self.broker.send_to(subscription, message, qos, True)
         return True

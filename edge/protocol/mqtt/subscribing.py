@@ -24,15 +24,20 @@ def subscribe(broker: Broker, connection: Connection, packet: Subscribe) -> None
     ident = packet.properties.get(Prop.SUBSCRIPTION_IDENTIFIER)
     noted = broker.journal.count
     reasons: list[int] = []
-    waiting: list[tuple[str, Subscription]] = []
-    for wish in packet.wishes:
+    fresh: list[Subscription] = []
+    most = broker.limits[limits.SUBSCRIPTIONS]
+    for wish in packet.wishes[:most]:
         broker.check_topic(wish.filter, wish.filter.encode())
-        reason = _grant(broker, connection, session, wish, ident, waiting)
+        reason = _grant(broker, connection, session, wish, ident, fresh)
         if reason >= 0x80:
             broker.count(f"refused_subscribe.{Reason(reason).name.lower()}")
         reasons.append(reason if connection.version == V5 or reason < 0x80 else 0x80)
-    filters = [wish.filter for wish in packet.wishes]
-    reply = _Suback(broker, connection, session, packet.packet_id, reasons, filters, waiting)
+    if len(packet.wishes) > most:
+        broker.limits.hit(limits.SUBSCRIPTIONS, len(packet.wishes) - most)
+        refusal = Reason.QUOTA_EXCEEDED if connection.version == V5 else 0x80
+        reasons += [refusal] * (len(packet.wishes) - most)
+    filters = [wish.filter for wish in packet.wishes[:most]]
+    reply = _Suback(broker, connection, session, packet.packet_id, reasons, filters, fresh)
     connection.ack(JOURNAL if session.durable and broker.journal.count != noted else AT_ONCE, reply)
 
 
@@ -42,7 +47,7 @@ def _grant(
     session: Session,
     wish: Wish,
     ident: int | None,
-    waiting: list[tuple[str, Subscription]],
+    fresh: list[Subscription],
 ) -> int:
     """Subscribe to one filter: the granted QoS or why not."""
     group, inner = "", wish.filter
@@ -68,11 +73,10 @@ def _grant(
     )
     replayed = not group and (wish.retain_handling == 0 or (wish.retain_handling == 1 and old is None))
     if replayed:
-        found = broker.retained.find(inner, session, broker.now_us)
-        if found and connection.replaying + len(waiting) + len(found) > broker.most_replayed:
-            broker.limits.hit(limits.RETAINED_TOPICS)
+        if connection.searches + len(fresh) >= broker.limits[limits.SUBSCRIPTIONS]:
+            broker.limits.hit(limits.SUBSCRIPTIONS)
             return Reason.QUOTA_EXCEEDED
-        waiting += [(message.publish.topic, subscription) for message in found]
+        fresh.append(subscription)
     session.subscriptions[wish.filter] = subscription
     broker.router.put(subscription)
     if session.durable and not subscription.same(old):
@@ -101,7 +105,7 @@ class _Suback(Reply):
     """SUBACK, then the retained messages (MQTT-3.3.1-6 of 3.1.1, MQTT-3.3.1-9 to -11 of 5); when a durable session's
     subscriptions cannot be kept they are taken back and refused."""
 
-    __slots__ = ("_broker", "_connection", "_filters", "_packet_id", "_reasons", "_session", "_waiting")
+    __slots__ = ("_broker", "_connection", "_filters", "_fresh", "_packet_id", "_reasons", "_session")
 
     def __init__(
         self,
@@ -111,14 +115,14 @@ class _Suback(Reply):
         packet_id: int,
         reasons: list[int],
         filters: list[str],
-        waiting: list[tuple[str, Subscription]],
+        fresh: list[Subscription],
     ) -> None:
         super().__init__(codec.encode(Suback(packet_id, reasons), connection.version))
         self._broker, self._connection, self._session = broker, connection, session
-        self._packet_id, self._reasons, self._filters, self._waiting = packet_id, reasons, filters, waiting
+        self._packet_id, self._reasons, self._filters, self._fresh = packet_id, reasons, filters, fresh
 
     def sent(self) -> None:
-        self._connection.replay(self._waiting)
+        self._connection.replay(self._fresh)
 
     def failed(self) -> bytes:
         for wanted in self._filters:

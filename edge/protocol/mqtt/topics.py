@@ -220,16 +220,19 @@ class TopicTree(Generic[T]):
             del path[at].children[names[at]]
         return value
 
-    def find(self, wanted: str) -> list[T]:
-        """The values of every topic name that a filter matches."""
+    def find(self, wanted: str) -> tuple[list[T], int]:
+        """The values of every topic name that a filter matches, and how many levels were looked at."""
         if "+" not in wanted and "#" not in wanted:
             value = self.get(wanted)
-            return [] if value is None else [value]
+            return ([] if value is None else [value]), 1
         levels = wanted.split("/")
         leaves = [self._root]
+        steps = 0
         for at, level in enumerate(levels):
+            steps += len(leaves)
             if level == "#":
-                return [value for leaf in leaves for value in self._below(leaf, at == 0)]
+                found, below = self._below(leaves, at == 0)
+                return found, steps + below
             if level == "+":
                 leaves = [
                     child
@@ -239,18 +242,23 @@ class TopicTree(Generic[T]):
                 ]
             else:
                 leaves = [leaf.children[level] for leaf in leaves if level in leaf.children]
-        return [leaf.value for leaf in leaves if leaf.value is not None]
+        return [leaf.value for leaf in leaves if leaf.value is not None], steps + len(leaves)
 
-    def _below(self, leaf: _Leaf[T], top: bool) -> Iterator[T]:
-        """Values of a leaf and everything under it; at the top `$` names stay out."""
-        stack = [leaf]
+    def _below(self, leaves: list[_Leaf[T]], top: bool) -> tuple[list[T], int]:
+        """Values of these leaves and everything under them; at the top `$` names stay out."""
+        found: list[T] = []
+        steps = 0
+        stack = list(leaves)
         while stack:
             at = stack.pop()
+            steps += 1
             if at.value is not None:
-                yield at.value
-            stack.extend(
-                child for name, child in at.children.items() if not (top and at is leaf and name.startswith("$"))
-            )
+                found.append(at.value)
+            if top and at is self._root:
+                stack.extend(child for name, child in at.children.items() if not name.startswith("$"))
+            else:
+                stack.extend(at.children.values())
+        return found, steps
 
     def __iter__(self) -> Iterator[T]:
         return (leaf.value for leaf in self._flat.values() if leaf.value is not None)

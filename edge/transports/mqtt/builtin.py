@@ -136,7 +136,7 @@ class BuiltinEngine:
         """Take no more bytes from anybody."""
         self._reading = False
         for stream in self._streams:
-            stream.pause()
+            stream.stop_reading()
 
     async def close(self) -> None:
         """Let commits finish so that acks get out, then close every connection and wait for the sockets."""

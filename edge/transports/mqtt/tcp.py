@@ -79,6 +79,7 @@ class Stream(asyncio.Protocol):
         "_reprieve",
         "_resting",
         "_spare",
+        "_stopped",
         "_transport",
         "_wanted",
         "address",
@@ -97,6 +98,8 @@ class Stream(asyncio.Protocol):
         """Whether the core wants more bytes."""
         self._resting = False
         """Whether this socket has had its share of the turn."""
+        self._stopped = False
+        """Whether the engine reads no more."""
         self._reading = True
         self._closed = False
         self._spare = MOST_DISCARDED
@@ -199,6 +202,11 @@ class Stream(asyncio.Protocol):
 
     # What the engine asks.
 
+    def stop_reading(self) -> None:
+        """Take no more bytes, whatever the core wants."""
+        self._stopped = True
+        self._settle()
+
     @property
     def transport(self) -> asyncio.Transport | None:
         """The asyncio transport."""
@@ -233,7 +241,7 @@ class Stream(asyncio.Protocol):
         self._settle()
 
     def _settle(self) -> None:
-        reading = self._wanted and not self._resting
+        reading = self._wanted and not self._resting and not self._stopped
         transport = self._transport
         if reading == self._reading or transport is None or self._closed or transport.is_closing():
             return

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from edge.protocol.mqtt.codec import V5, V311, Disconnect, PublishPacket, Will
+from edge.contract.bus import Admission
+from edge.contract.principal import Kind, Principal
+from edge.protocol.mqtt.codec import V5, V311, Ack, Disconnect, PublishPacket, Will
 from edge.protocol.mqtt.properties import Prop, Properties
+from edge.protocol.mqtt.reasons import Reason
 from tests.protocol.mqtt.box import Box
 
 WEEK = {Prop.SESSION_EXPIRY: 604_800}
@@ -84,6 +87,50 @@ def test_more_retained_bytes_than_the_limit_are_not_kept() -> None:
     box.host("b", b"", retain=True)
     box.host("c", b"x" * 47, retain=True)
     assert box.broker.stats()["retained_octets"] == 100
+
+
+def _users(box: Box) -> None:
+    for name in ("lamp", "porch"):
+        who = Principal(Kind.DEVICE, f"d-{name}", via="mqtt")
+        box.users[name] = Admission(who, name, ("#",), ("#",))
+
+
+@pytest.mark.limit("mqtt.retained_topics_per_user")
+def test_one_user_cannot_use_up_the_room_of_all() -> None:
+    box = Box(retained_topics=10, retained_topics_per_user=3)
+    _users(box)
+    greedy, other = box.client("g", user="porch"), box.client("o")
+    for at in range(5):
+        greedy.publish(f"g/{at}", b"x", retain=True)
+    assert box.broker.stats()["retained"] == 3
+    assert box.limits.hits["mqtt.retained_topics_per_user"] == 2
+    greedy.publish("g/0", b"y", retain=True)
+    other.publish("o", b"x", retain=True)
+    assert box.broker.stats()["retained"] == 4
+    greedy.publish("g/1", b"", retain=True)
+    greedy.publish("g/4", b"x", retain=True)
+    other.publish("g/0", b"mine now", retain=True)
+    greedy.publish("g/3", b"x", retain=True)
+    assert box.broker.stats()["retained"] == 5
+    for at in range(6):
+        box.host(f"h/{at}", b"x", retain=True)
+    assert box.limits.hits["mqtt.retained_topics"] == 1
+
+
+@pytest.mark.limit("mqtt.retained_octets_per_user")
+def test_one_user_cannot_use_up_the_bytes_of_all() -> None:
+    box = Box(retained_octets_per_user=100)
+    _users(box)
+    client = box.client("g", version=V5, user="porch")
+    for topic in ("a", "b"):
+        client.publish(topic, b"x" * 47, 1, retain=True)
+    client.read()
+    client.publish("b", b"x" * 48, 1, retain=True)
+    assert client.take(Ack).reason == Reason.QUOTA_EXCEEDED
+    client.publish("b", b"y" * 47, 1, retain=True)
+    assert client.take(Ack).reason == 0
+    box.client("o").publish("c", b"x" * 47, retain=True)
+    assert box.broker.stats()["retained_octets"] == 150
 
 
 def test_a_will_waits_for_its_delay() -> None:

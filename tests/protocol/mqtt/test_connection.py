@@ -451,3 +451,41 @@ def test_a_topic_seen_before_is_refused_when_the_short_way_does_not_apply() -> N
             client = box.client(version=version).publish("a", b"x")
             client.raw(bytes.fromhex(raw))
             assert not client.open
+
+
+@pytest.mark.limit("mqtt.turn_work")
+@pytest.mark.parametrize("packet", [codec.Ping(), PublishPacket("new", b"x"), PublishPacket("a", b"x", 1, packet_id=1)])
+def test_a_flood_in_one_chunk_lets_others_have_their_turn(packet: codec.AnyPacket) -> None:
+    """By count: a quiet client's message goes through after at most `turn_work` packets of the flood."""
+    box = Box(turn_work=100)
+    flood, quiet = box.client("flood"), box.client("quiet")
+    quiet.subscribe("q")
+    chunk = codec.encode(packet, V311) * 1000
+    flood.connection.receive(chunk)
+    quiet.connection.receive(codec.encode(PublishPacket("q", b"x"), V311))
+    box.broker.turn()
+    assert not flood.reading
+    assert len(box.heard) <= 101
+    assert [type(one) for one in quiet.inbox] == [PublishPacket]
+    flood.connection.receive(codec.encode(PublishPacket("end", b"x"), V311))
+    box.turn()
+    assert flood.reading
+    assert box.heard[-1].topic == "end"
+    count = sum(not isinstance(one, PublishPacket) for one in flood.read())
+    assert count == (0 if isinstance(packet, PublishPacket) and not packet.qos else 1000)
+    assert box.limits.hits["mqtt.turn_work"] >= 9
+
+
+def test_a_client_cut_in_the_middle_of_its_flood_is_gone() -> None:
+    box = Box(turn_work=10)
+    flood = box.client("flood")
+    flood.connection.receive(codec.encode(codec.Ping(), V311) * 1000)
+    flood.drop()
+    box.turn()
+    assert not box.broker.connections
+
+
+def test_what_is_no_mqtt_at_all_is_closed_by_its_first_byte() -> None:
+    """MQTT-3.1.0-1."""
+    assert not Box().wire().raw(b"G").open
+    assert Box().wire().raw(b"\x10").open

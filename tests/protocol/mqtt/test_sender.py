@@ -111,15 +111,35 @@ def test_a_retained_message_that_waited_comes_as_it_then_is() -> None:
     assert (topic, payload) == (others[1], b"old")
 
 
-@pytest.mark.limit("mqtt.retained_topics")
-def test_more_retained_messages_than_may_wait_are_refused_to_a_subscriber() -> None:
-    box = Box(retained_topics=4, inflight=1)
-    for at in range(4):
+def test_retained_messages_are_looked_for_by_turns() -> None:
+    """One filter after the other, however many match: nobody else waits for the search."""
+    box = Box(inflight=1)
+    for at in range(300):
+        box.host(f"t/{at}/{at}", b"x", 1, retain=True)
+    client = box.client("greedy")
+    filters = [f"+/{at}/#" for at in range(150)]
+    assert client.subscribe(*filters) == [0] * 150
+    other = box.client("other")
+    other.subscribe("t/7/7")
+    assert other.publishes() == [("t/7/7", b"x", 0)]
+    assert sorted(topic for topic, _, _ in client.publishes()) == sorted(f"t/{at}/{at}" for at in range(150))
+
+
+@pytest.mark.limit("mqtt.subscriptions")
+def test_more_searches_than_subscriptions_are_refused() -> None:
+    """Subscribing again and again costs the client, not the node."""
+    box = Box(subscriptions=3, inflight=1)
+    for at in range(10):
         box.host(f"t/{at}", b"x", 1, retain=True)
     client = box.client()
-    assert client.subscribe("t/+", qos=1) == [1]
-    assert client.subscribe("+/0", qos=1) == [1]
-    assert client.subscribe("+/1", "t/#", qos=1) == [0x80, 0x80]
+    assert client.subscribe("t/#", qos=1) == [1]
+    for _ in range(3):
+        assert client.subscribe("t/#", qos=1) == [1]
+    assert client.subscribe("t/#", qos=1) == [0x80]
+    while found := [one for one in client.read() if isinstance(one, PublishPacket)]:
+        for one in found:
+            client.puback(one.packet_id)
+    assert client.subscribe("t/#", qos=1) == [1]
 
 
 def test_a_packet_goes_out_once_for_all_receivers() -> None:

@@ -225,6 +225,31 @@ def test_more_filters_than_the_limit_are_refused(version: int, code: int) -> Non
     assert box.limits.hits["mqtt.subscriptions"] == 1
 
 
+@pytest.mark.limit("mqtt.subscriptions")
+def test_filters_of_one_packet_above_the_limit_are_not_looked_at() -> None:
+    box = Box(subscriptions=5)
+    for at in range(50):
+        box.host(f"t/{at}", b"x", retain=True)
+    client = box.client()
+    assert client.subscribe(*["t/#"] * 1000) == [0] * 5 + [0x80] * 995
+    assert len(client.publishes()) == 50 * 5
+    assert box.limits.hits["mqtt.subscriptions"] == 995
+
+
+@pytest.mark.limit("mqtt.subscribe_octets")
+@pytest.mark.parametrize("version", [V311, V5])
+def test_a_subscribe_over_its_limit_closes(version: int) -> None:
+    box = Box(subscribe_octets=100)
+    client = box.client(version=version)
+    room = 100 - 2 - (version == V5)
+    assert client.subscribe("t" * (room - 3)) == [0]
+    client.send(codec.Subscribe(1, [codec.Wish("t" * (room - 2))]))
+    assert not client.open
+    assert box.limits.hits["mqtt.subscribe_octets"] == 1
+    client = box.client(version=version).send(codec.Unsubscribe(1, ["t" * room]))
+    assert not client.open
+
+
 # Shared subscriptions (MQTT 5 §4.8.2).
 
 
