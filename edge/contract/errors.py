@@ -8,6 +8,9 @@ EdgeError
 ├── PreconditionRequired
 ├── UnsupportedOperation ─ SwitchedOff
 ├── TooLarge, RateLimited, Unavailable ─ StorageFull, TimedOut
+├── of groups: NotFound ─ GroupNotFound, InviteCodeInvalid, NotPermitted ─ NotMember, RoleInsufficient, JoinRejected,
+│   GroupE2eeRequired, Conflict ─ GroupStateInvalid ─ GroupSuspended, MemberLimit, AlreadyMember, GroupEpochMismatch,
+│   GroupStateMismatch, RecipientsStale ─ EpochStale, StateStale
 └── TaskError ─ TaskNotFound, TaskStateInvalid, …
 """
 
@@ -146,6 +149,18 @@ class RecipientsStale(Conflict):
     """An encrypted message misses a current device of its recipient: look them up again, encrypt and resend."""
 
     summary = "recipient set no longer matches"
+
+
+class EpochStale(RecipientsStale):
+    """An encrypted group message is of another epoch: the members have changed since its sender looked."""
+
+    summary = "epoch no longer matches"
+
+
+class StateStale(RecipientsStale):
+    """An encrypted group message stands on another signed state than the confirmed one."""
+
+    summary = "state commitment no longer matches"
 
 
 class PreconditionFailed(Conflict):
@@ -292,3 +307,75 @@ class OutputTooLarge(TaskError):
     """Artifacts over the limit; use storage and send a reference."""
 
     summary = "task output too large: store it and send a reference"
+
+
+class GroupNotFound(NotFound):
+    """No such group, or it was dissolved."""
+
+    summary = "group not found"
+
+
+class GroupStateInvalid(Conflict):
+    """The group is not in a state that allows this."""
+
+    summary = "group state invalid"
+
+
+class GroupSuspended(GroupStateInvalid):
+    """The group is suspended: only its owner and admins may speak, nobody comes in."""
+
+    summary = "group is suspended"
+
+
+class MemberLimit(Conflict):
+    """The group is full."""
+
+    summary = "group member limit reached"
+
+
+class AlreadyMember(Conflict):
+    """Already in the group."""
+
+    summary = "already a member"
+
+
+class NotMember(NotPermitted):
+    """Only for members."""
+
+    summary = "not a member"
+
+
+class RoleInsufficient(NotPermitted):
+    """A member, but of too low a role."""
+
+    summary = "role insufficient"
+
+
+class InviteCodeInvalid(NotFound):
+    """The code is unknown, used up, revoked or over."""
+
+    summary = "invite code invalid or expired"
+
+
+class JoinRejected(NotPermitted):
+    """The group lets nobody in this way, or not this one."""
+
+    summary = "join rejected"
+
+
+class GroupEpochMismatch(Conflict):
+    """A first-generation group message is encrypted with a key that is no longer, or not yet, the group's."""
+
+    summary = "e2ee epoch too old"
+
+
+class GroupStateMismatch(Conflict):
+    """A proposed group state does not follow the confirmed one."""
+
+    summary = "group state does not follow the confirmed one"
+
+
+class GroupE2eeRequired(NotPermitted):
+    """The group is for clients that can encrypt for groups."""
+
+    summary = "E2EE capability required"

@@ -43,6 +43,8 @@ class Principal(msgspec.Struct, frozen=True):
 
 AGENT_SCOPES = frozenset(
     {
+        "group:read",
+        "group:write",
         "message:read",
         "message:write",
         "task:read",
@@ -54,7 +56,7 @@ AGENT_SCOPES = frozenset(
         "agent_md:write",
     }
 )
-"""What an agent starts with (design §4): messages, tasks, reading caps, acting on caps of no high risk."""
+"""What an agent starts with (design §4): messages, groups, tasks, reading caps, acting on caps of no high risk."""
 
 GUEST = Principal(kind=Kind.GUEST, aid="")
 """Somebody who has not said who they are."""

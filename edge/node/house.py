@@ -38,6 +38,7 @@ from edge.services.auth.certificates import CertificateDesk
 from edge.services.auth.service import AuthService
 from edge.services.backup import BackupService
 from edge.services.ca import CaService
+from edge.services.group import GroupService
 from edge.services.debug import DebugService, Stage
 from edge.services.message.service import MessageService
 from edge.services.meta import MetaService
@@ -202,7 +203,19 @@ class House:
             known=self._known,
             limits=self.limits,
         )
-        self.channels.on_admitted.append(self.messages.connected)
+        self.groups = GroupService(
+            self.node,
+            self.clock,
+            self.channels,
+            self.hub,
+            self._tasks.spawn,
+            self.identity,
+            issuer=issuer,
+            known=self._known,
+            limits=self.limits,
+            base=self._base,
+        )
+        self.channels.on_admitted += [self.messages.connected, self.groups.connected]
         self.push = PushService(
             self.node, self.clock, self.channels, self.hub, self._tasks.spawn, self._known, self.limits
         )
@@ -228,6 +241,7 @@ class House:
                 services=offered,
             ),
             self.messages,
+            *self.groups.parts,
             self.tasks,
             DeviceService(
                 self.registry,
@@ -317,6 +331,8 @@ class House:
         self._closers.append(self.tasks.close)
         self.messages.start()
         self._closers.append(self.messages.stop)
+        self.groups.start()
+        self._closers.append(self.groups.stop)
         await self.push.start()
         self._closers.append(self.push.stop)
 

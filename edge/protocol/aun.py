@@ -1,8 +1,9 @@
 """The AUN codec: frames of the gateway socket (spec aun-connect §2, §6.1, §7, §11, §12; aun-services §0.1, §1.8).
 
 Per connection it is without state; what `auth.connect` announced is handed in as `hello`. The params that leave
-here carry no top-level `_…` key: `_trace` is read, the others (`_auth`, `_caller_id`, `_federation`) are trusted
-internals that a client may not send. `client_signature` stays: who verifies it needs the bytes as received.
+here carry no top-level `_…` key but those of `PASSED`: `_trace` is read, the others (`_auth`, `_caller_id`,
+`_federation`) are trusted internals that a client may not send. `client_signature` stays: who verifies it needs the
+bytes as received.
 """
 
 from __future__ import annotations
@@ -14,19 +15,31 @@ from typing import Any
 import msgspec
 
 from edge.contract.errors import (
+    AlreadyMember,
     CertificateInvalid,
     Conflict,
     ContentTypeNotSupported,
     EdgeError,
+    EpochStale,
     ExtendedCardNotConfigured,
+    GroupE2eeRequired,
+    GroupEpochMismatch,
+    GroupNotFound,
+    GroupStateInvalid,
+    GroupStateMismatch,
+    GroupSuspended,
     Internal,
     InvalidParams,
     InvalidRequest,
+    InviteCodeInvalid,
+    JoinRejected,
     Malformed,
+    MemberLimit,
     MethodNotFound,
     NonceInvalid,
     NotAuthenticated,
     NotFound,
+    NotMember,
     NotPermitted,
     NotReady,
     OutputTooLarge,
@@ -36,7 +49,9 @@ from edge.contract.errors import (
     PushNotSupported,
     RateLimited,
     RecipientsStale,
+    RoleInsufficient,
     SignatureInvalid,
+    StateStale,
     SwitchedOff,
     TaskAccessDenied,
     TaskAlreadyAccepted,
@@ -89,6 +104,20 @@ NUMBERS = ErrorTable(
         ContentTypeNotSupported: -32602,
         PushNotSupported: -32601,
         ExtendedCardNotConfigured: -32601,
+        GroupNotFound: -33001,
+        GroupStateInvalid: -33002,
+        GroupSuspended: -33003,
+        MemberLimit: -33004,
+        AlreadyMember: -33005,
+        NotMember: -33006,
+        RoleInsufficient: -33007,
+        InviteCodeInvalid: -33008,
+        JoinRejected: -33009,
+        GroupEpochMismatch: -32041,
+        GroupStateMismatch: -32042,
+        EpochStale: -33050,
+        StateStale: -33052,
+        GroupE2eeRequired: -32604,
         TaskError: -32171,
         TaskNotFound: -32170,
         TaskInputRequired: -32172,
@@ -113,6 +142,9 @@ SEARCH_NUMBERS = NUMBERS.over({SwitchedOff: -32160})
 
 GUEST_METHODS = frozenset({"meta.ping", "meta.trust_roots"})
 """Besides `auth.*`, what a socket may ask before `auth.connect` (§7.8)."""
+
+PASSED = frozenset({"_create_request_id"})
+"""The one private-looking param that is a client's own: it makes a repeated `group.create` the same one."""
 
 TRACE_MODES = ("off", "log", "diag")
 MAX_SPANS = 32
@@ -191,7 +223,7 @@ class AunCodec:
         if not isinstance(request, Request) or not any(mark in request.params for mark in _PRIVATE_MARKS):
             return request
         fields = decode(request.params, dict[str, msgspec.Raw])
-        private = [name for name in fields if name.startswith("_")]
+        private = [name for name in fields if name.startswith("_") and name not in PASSED]
         if not private:
             return request
         trace = self._trace(fields["_trace"]) if "_trace" in fields else None

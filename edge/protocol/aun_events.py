@@ -14,7 +14,7 @@ import msgspec
 
 from edge.contract.event import Event
 from edge.contract.wire import decode, dumps
-from edge.protocol import aun, jsonrpc
+from edge.protocol import aun, aun_group_events, jsonrpc
 
 PUSHED_TWICE = 65_536
 """A payload up to this size travels in an event both flat and as an inline row (C-19); above, in the row only."""
@@ -78,6 +78,8 @@ class Recalled(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 def render(event: Event, hello: Mapping[str, Any]) -> bytes | None:
     """An event as the connection that announced `hello` reads it; None when it is not for it."""
+    if event.kind.startswith("group."):
+        return aun_group_events.render(event, hello)
     if event.kind.startswith(("task.", "app.", "push.")) or event.kind == "message.read_changed":
         return jsonrpc.notification(f"event/{event.kind}", event.body or b"{}")
     shown = _MESSAGE_EVENTS.get(event.kind)

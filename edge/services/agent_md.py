@@ -31,6 +31,7 @@ from edge.contract.time import SECOND, Clock
 from edge.protocol import agent_md as documents
 from edge.protocol import keys
 from edge.protocol.aid import SERVICES, normal, split
+from edge.store import groups
 from edge.store import identity as tables
 from edge.store.keyring import SURE_US, Identity
 
@@ -129,7 +130,7 @@ class AgentMdService:
         before="prepare",
     )
     def put(self, call: Call[Put], unit: Unit) -> Stored:
-        """Publish one's own card; signed, and only over the version one has seen."""
+        """Publish one's own card, or that of a group one owns; signed, and only over the version one has seen."""
         document: documents.Document = call.prepared
         kept, signed = tables.agent_md(unit, document.aid), bool(document.signatures)
         self._condition(call.params, kept, signed)
@@ -144,14 +145,17 @@ class AgentMdService:
     async def prepare(self, call: Call[Put]) -> documents.Document:
         """Everything that needs no table: whose it is, form, size."""
         aid = normal(call.params.aid)
-        if call.who.aid != aid:
-            raise NotPermitted(f"only {aid} may publish the card of {aid}")
+        owner = await self._store.read(lambda unit: groups.owner(unit, aid))
+        if call.who.aid != (owner or aid):
+            raise NotPermitted(f"only {owner or aid} may publish the card of {aid}")
         name, issuer = split(aid)
         if issuer != self._identity.issuer or name in SERVICES:
             raise NotPermitted(f"{aid} publishes no card here")
         document = documents.parse(call.params.content.encode(), self._limits)
         if document.aid != aid:
             raise InvalidParams(f"agent.md is about {document.aid}, not about {aid}")
+        if owner and not document.signatures:
+            raise InvalidParams("agent.md of a group is signed with the group's key")
         return document
 
     def _condition(self, asked: Put, kept: tables.AgentMd | None, signed: bool) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import binascii
+import datetime
 from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -47,7 +48,7 @@ class CertAsked(Params, frozen=True, kw_only=True):
 
 
 class Cert(msgspec.Struct):
-    """A certificate in PEM and what became of it."""
+    """A certificate in PEM and what became of it, as of `observed_at` (ISO 8601, UTC)."""
 
     aid: str
     serial: str
@@ -57,6 +58,7 @@ class Cert(msgspec.Struct):
     spki_sha256: str
     not_before: int
     not_after: int
+    observed_at: str = ""
 
 
 class Chain(msgspec.Struct):
@@ -169,6 +171,7 @@ class CaService:
             spki_sha256=found.spki_sha256,
             not_before=found.not_before,
             not_after=found.not_after,
+            observed_at=self._observed_at(),
         )
 
     @op("ca.get_cert_chain", scope="", wire={"aun": ("ca.get_cert_chain",), "http": ("ca.get_cert_chain",)})
@@ -309,6 +312,10 @@ class CaService:
             self._kept.popitem(last=False)
             self._limits.hit(SIGNED)
         return value
+
+    def _observed_at(self) -> str:
+        now_s = self._clock.wall(self._clock.now())[0] // SECOND
+        return datetime.datetime.fromtimestamp(now_s, datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
     def _now_s(self) -> int:
         """Now, or the floor when the time is not known and behind it."""

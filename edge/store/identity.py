@@ -163,6 +163,8 @@ _RETIRE = f"""UPDATE certificate SET state = '{VERIFY_ONLY}'
     WHERE aid = ? AND curve = ? AND purpose = ? AND state = '{ACTIVE}'"""
 _REVOKE = f"""UPDATE certificate SET state = '{REVOKED}', revoked_at = ?, reason = ?
     WHERE aid = ? AND state <> '{REVOKED}' RETURNING serial, cert_sha256, spki_sha256, curve"""
+_REVOKE_ONE = f"""UPDATE certificate SET state = '{REVOKED}', revoked_at = ?, reason = ?
+    WHERE serial = ? AND state <> '{REVOKED}' RETURNING aid, cert_sha256, spki_sha256, curve"""
 _PUT_AID = """INSERT INTO aid VALUES (?, ?, ?, 'active', ?, ?, ?)
     ON CONFLICT DO UPDATE SET spki = excluded.spki, state = 'active', generation = excluded.generation"""
 
@@ -179,10 +181,10 @@ def aids(unit: Unit, kind: str) -> list[Aid]:
 
 
 def known(unit: Unit, name: str) -> bool:
-    """Whether an AID can be spoken to: registered and not revoked, or let in by a token."""
+    """Whether an AID can be spoken to: registered and not revoked, or let in by a token. A group is not one."""
     found = aid(unit, name)
     if found is not None:
-        return found.state == "active"
+        return found.state == "active" and found.kind != "group"
     return bool(unit.run("SELECT 1 FROM node_token WHERE aid = ? LIMIT 1", (name,)))
 
 
@@ -207,6 +209,11 @@ def issue(
         details["old_serial"] = before[0].serial
     _log(unit, operation, made.aid, made.serial, made.cert_sha256, details)
     return certificates(unit, made.aid, serial=made.serial)[0]
+
+
+def hold(unit: Unit, name: str, kind: str) -> None:
+    """Take a name that has no key yet, so that nobody else gets it."""
+    unit.run(_PUT_AID, (name, kind, b"", 0, unit.at.boot, unit.at.mono_us))
 
 
 def certificates(unit: Unit, name: str, **where: str) -> list[Certificate]:
@@ -251,6 +258,13 @@ def revoke(unit: Unit, name: str, reason: str) -> int:
     unit.run("UPDATE aid SET state = 'revoked' WHERE aid = ?", (name,))
     drop_tokens(unit, name)
     return len(gone)
+
+
+def revoke_one(unit: Unit, serial: str, reason: str) -> None:
+    """Revoke one certificate; its AID goes on with the others."""
+    for name, cert_sha256, spki_sha256, curve in unit.run(_REVOKE_ONE, (unit.wall_us // SECOND, reason, serial)):
+        details = {"curve": curve, "public_key_sha256": spki_sha256, "reason": reason}
+        _log(unit, "agent_cert_revoke", cast(str, name), serial, cast(str, cert_sha256), details)
 
 
 def revoked(unit: Unit) -> list[tuple[str, int, str]]:

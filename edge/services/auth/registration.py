@@ -43,6 +43,8 @@ class Registration:
             if known.spki == spki and (found := tables.current(unit, aid)) is not None:
                 return found
             raise NameTaken(f"aid already exists: {aid}")
+        if known is not None and known.kind == "group":
+            raise NameTaken(f"aid already exists: {aid}")
         if not self._reserved(unit, name) and not self._open():
             raise RegistrationClosed(f"registration is closed: aun-edge agent add {name}")
         return None

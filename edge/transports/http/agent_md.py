@@ -15,12 +15,13 @@ from edge.contract.principal import GUEST
 from edge.contract.wire import dumps
 from edge.dispatch.dispatcher import Dispatcher
 from edge.protocol.aid import host
-from edge.transports.http.app import door_of, has_current, json_response, principal_of, read_body
+from edge.transports.http.app import door_of, error_response, has_current, json_response, principal_of, read_body
 
 BODY = declare("agent_md.body_octets", 16_384, "bytes", "of an agent.md upload, before its own limits are looked at")
 
 FORMAT = "x-aun-signature-format"
 WHOLE = "multi-v1"
+OWNERSHIP = "x-aun-ownership-check"
 
 
 def routes(dispatcher: Dispatcher) -> list[BaseRoute]:
@@ -34,9 +35,16 @@ def routes(dispatcher: Dispatcher) -> list[BaseRoute]:
             "address": door.address,
             "whole": request.headers.get(FORMAT, "") == WHOLE,
         }
-        outcome = await dispatcher.call("http", "agent_md.get", dumps(params), GUEST, door=door)
+        entity = await _entity(dispatcher, request)
+        try:
+            outcome = await dispatcher.call("http", "agent_md.get", dumps(params), GUEST, door=door)
+        except NotFound as error:
+            answer = error_response(error)
+            answer.headers.update(entity)
+            return answer
         found: Any = outcome.result
         headers = {
+            **entity,
             "etag": found.etag,
             "last-modified": formatdate(found.last_modified, usegmt=True),
             "vary": "X-AUN-Signature-Format, Host",
@@ -69,6 +77,23 @@ def routes(dispatcher: Dispatcher) -> list[BaseRoute]:
         Route("/agent.md", get, methods=["GET"]),
         Route("/agent.md", put, methods=["PUT"]),
     ]
+
+
+async def _entity(dispatcher: Dispatcher, request: Request) -> dict[str, str]:
+    """Who owns a group, and which certificate it has now, for callers that ask (aun-services §1.7, §3.6)."""
+    if request.headers.get(OWNERSHIP) != "1":
+        return {}
+    try:
+        outcome = await dispatcher.call("http", "group.entity", dumps({"group_id": _aid(request)}), GUEST)
+    except (NotFound, InvalidParams):
+        return {}
+    found: Any = outcome.result
+    return {
+        "x-aun-entity-owner-aid": found.owner_aid,
+        "x-aun-entity-cert-fingerprint": f"sha256:{found.cert_sha256}",
+        "x-aun-ownership-status": "not_applicable",
+        "x-aun-entity-verification-status": found.status,
+    }
 
 
 def _aid(request: Request) -> str:

@@ -39,7 +39,10 @@ def routes(dispatcher: Dispatcher) -> list[BaseRoute]:
     async def certificate(request: Request) -> Response:
         wanted = request.query_params.get("cert_fingerprint", "")
         found = await ask(request, "ca.get_cert", aid=request.path_params["aid"], cert_fingerprint=wanted)
-        return _pem(found.cert)
+        answer = _pem(found.cert)
+        if request.query_params.get("consistency") == "authoritative":
+            answer.headers.update(_observed(found))
+        return answer
 
     async def chain(request: Request) -> Response:
         return _pem((await ask(request, "ca.get_cert_chain")).bundle)
@@ -86,6 +89,17 @@ def routes(dispatcher: Dispatcher) -> list[BaseRoute]:
         Route("/pki/ocsp", question, methods=["POST"]),
         *(Route(path, trust_roots, methods=["GET"]) for path in TRUST_LIST),
     ]
+
+
+def _observed(found: Any) -> dict[str, str]:
+    """What makes an answer authoritative: the state of the certificate, seen just now (aun-services §3.6)."""
+    return {
+        "x-aun-cert-consistency": "authoritative",
+        "x-aun-cert-lifecycle-state": found.state,
+        "x-aun-cert-fingerprint": f"sha256:{found.cert_sha256}",
+        "x-aun-cert-observed-at": found.observed_at,
+        "cache-control": "no-cache",
+    }
 
 
 def _pem(text: str) -> Response:
