@@ -280,6 +280,15 @@ def test_an_unsupported_availability_template_is_told() -> None:
     assert component.unsupported[0].startswith("availability")
 
 
+def test_what_components_share_is_told_of_each_of_them() -> None:
+    listed = [{"t": "b/alive", "val_tpl": "{% for x in y %}{% endfor %}"}]
+    parts = {name: {"p": "sensor", "stat_t": f"b/{name}", "uniq_id": name} for name in ("one", "two")}
+    first, second = found({"dev": BALCONY, "cmps": parts, "avty": listed}, "homeassistant/device/b/config").components
+    assert first.availability == second.availability
+    assert first.availability.topics[0].topic == "b/alive"
+    assert first.unsupported == second.unsupported != ()
+
+
 def test_a_payload_that_is_no_text_is_not_read() -> None:
     with pytest.raises(Refusal):
         one({"stat_t": "b/s", "e": ""})
