@@ -91,7 +91,7 @@ class Dispatcher:
             return op
         if off := self.table.off(surface, name):
             raise SwitchedOff(f"{off} is switched off on this node", data={"disabled": off})
-        raise MethodNotFound(f"method not found: {name}")
+        raise MethodNotFound(f"method not found: {name[:80]}")
 
     async def _run(
         self, op: Op, raw: bytes, who: Principal, *, surface: str, dialect: str, door: Door, trace: str
