@@ -94,14 +94,31 @@ class Database:
         stamp = f"{now.boot}-{now.mono_us // SECOND}"
         mark = self._marks.mark(self.name)
         conn, self.damage = opening.sound(self.path, mark, self._quarantine, stamp, synchronous=self._synchronous)
-        conn = self._migrate(conn)
-        self._compare(opening.look(conn, self.path, had_wal and not self.damage))
-        self._writer = Writer(self.path, conn, self._clock, self._marks, self._finished)
-        self._readers = Readers(self.path, self._clock, self._marks)
-        self._begin(self._writer, now)
+        try:
+            conn, found = self._prepare(conn, had_wal and not self.damage)
+        except sqlite3.DatabaseError as error:
+            if self.damage or not opening.damaged(error):
+                raise
+            self.damage = str(error)
+            opening.put_aside(self.path, self._quarantine, stamp)
+            conn, found = self._prepare(open_writer(self.path, synchronous=self._synchronous), False)
+        self._compare(found)
+        writer = Writer(self.path, conn, self._clock, self._marks, self._finished)
+        readers = Readers(self.path, self._clock, self._marks)
+        self._begin(writer, now)
         opening.keep_ballast(self.path)
-        self._writer.start()
-        self._readers.start()
+        writer.start()
+        readers.start()
+        self._writer, self._readers = writer, readers
+
+    def _prepare(self, conn: sqlite3.Connection, had_wal: bool) -> tuple[sqlite3.Connection, Found]:
+        """Migrate, and read what the file says of itself; the connection is closed when that fails."""
+        try:
+            conn = self._migrate(conn)
+            return conn, opening.look(conn, self.path, had_wal)
+        except BaseException:
+            opening.abandon(conn)
+            raise
 
     def _migrate(self, conn: sqlite3.Connection) -> sqlite3.Connection:
         from edge.store.schema import MIGRATIONS  # owner modules may import this one

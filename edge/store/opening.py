@@ -42,10 +42,15 @@ def sound(
     try:
         return _checked(path, synchronous, thorough=_thorough(path, mark)), ""
     except sqlite3.DatabaseError as error:
-        if primary(error) not in _DAMAGED:
+        if not damaged(error):
             raise
         put_aside(path, quarantine, stamp)
         return open_writer(path, synchronous=synchronous), str(error)
+
+
+def damaged(error: BaseException) -> bool:
+    """Whether an error says that the file itself is not what SQLite wrote."""
+    return isinstance(error, sqlite3.Error) and primary(error) in _DAMAGED
 
 
 def _thorough(path: Path, mark: Mark | None) -> bool:
@@ -61,9 +66,9 @@ def _checked(path: Path, synchronous: str, *, thorough: bool) -> sqlite3.Connect
         if thorough:
             [(verdict,)] = conn.execute("PRAGMA quick_check(1)").fetchall()
             if verdict != "ok":
-                raise _damaged(str(verdict).splitlines()[0])
+                raise _damage(str(verdict).splitlines()[0])
     except BaseException:
-        _abandon(conn)
+        abandon(conn)
         raise
     return conn
 
@@ -82,14 +87,15 @@ def _with_ballast(path: Path, synchronous: str) -> sqlite3.Connection:
     return open_writer(path, synchronous=synchronous)
 
 
-def _abandon(conn: sqlite3.Connection) -> None:
+def abandon(conn: sqlite3.Connection) -> None:
+    """Close a connection to a file that may not even let it."""
     try:
         conn.close()
     except sqlite3.Error as error:
         logger.warning("closing a damaged file: %s", error)
 
 
-def _damaged(verdict: str) -> sqlite3.DatabaseError:
+def _damage(verdict: str) -> sqlite3.DatabaseError:
     error = sqlite3.DatabaseError(verdict)
     error.sqlite_errorcode = sqlite3.SQLITE_CORRUPT
     return error
