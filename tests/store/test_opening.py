@@ -148,12 +148,17 @@ def _fill(descriptor: int) -> None:
 async def test_damage_that_only_the_first_questions_find_is_no_reason_not_to_start(tmp_path: Path) -> None:
     await fill(tmp_path, rows=4)
     file = tmp_path / "node.db"
-    content = file.read_bytes()
-    assert Marks.load(tmp_path / "incarnation").mark("node").clean  # type: ignore[union-attr]
-    file.write_bytes(content[:4096] + b"\xaa" * (len(content) - 4096))
-    async with database(tmp_path, marks=Marks.load(tmp_path / "incarnation")) as db:
+    with sqlite3.connect(file) as conn:
+        [(page,)] = conn.execute("SELECT rootpage FROM sqlite_master WHERE name = 'migration'")
+    conn.close()
+    content = bytearray(file.read_bytes())
+    content[(page - 1) * 4096 : page * 4096] = b"\xaa" * 4096
+    file.write_bytes(content)
+    marks = Marks.load(tmp_path / "incarnation")
+    assert marks.mark("node").clean  # type: ignore[union-attr]
+    async with database(tmp_path, marks=marks) as db:
         assert db.damage
         assert db.incarnation == 1
         assert await db.commit(lambda u: u.append("inbox", "a", [b"y"])) == (1 << INCARNATION_SHIFT) + 1
     [folder] = (tmp_path / "quarantine").iterdir()
-    assert (folder / "node.db").stat().st_size == len(content)
+    assert (folder / "node.db").read_bytes() == content
