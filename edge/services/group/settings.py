@@ -95,6 +95,12 @@ class Rules(msgspec.Struct):
     rules: dict[str, Any]
 
 
+class _Kept(msgspec.Struct):
+    """A stored `group.index`."""
+
+    body: str
+
+
 class SettingService(JoinService):
     """Settings of groups."""
 
@@ -297,7 +303,7 @@ class SettingService(JoinService):
         return {**self._rules(unit, group), **self._document(unit, group.gid, "rules"), "visibility": group.visibility}
 
     def _parsed(self, kept: Setting) -> Index:
-        body: str = decode(kept.value, dict[str, str])["body"]
+        body = decode(kept.value, _Kept).body
         return group_index.parse(body, JsonLimits(octets=len(body.encode())))
 
 

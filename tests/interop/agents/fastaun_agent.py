@@ -91,8 +91,8 @@ class Agent:
         return True
 
 
-async def main():
-    agent = Agent(sys.argv[1], sys.argv[2])
+async def main(kind=Agent):
+    agent = kind(sys.argv[1], sys.argv[2])
     loop = asyncio.get_running_loop()
     reader = asyncio.StreamReader(limit=1 << 24)
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
@@ -105,4 +105,5 @@ async def main():
         print("\x1e" + json.dumps(answer, default=str), flush=True)
 
 
-asyncio.run(main())
+if __name__ == "__main__":
+    asyncio.run(main())
