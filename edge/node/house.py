@@ -12,7 +12,7 @@ from edge.config import Config
 from edge.contract.limit import Limits
 from edge.contract.principal import Principal
 from edge.contract.store import Unit
-from edge.contract.time import SECOND, wall_us
+from edge.contract.time import SECOND
 from edge.devices.gate import Gate
 from edge.devices.grants import GrantBook
 from edge.devices.history import Keeper
@@ -38,8 +38,8 @@ from edge.services.auth.certificates import CertificateDesk
 from edge.services.auth.service import AuthService
 from edge.services.backup import BackupService
 from edge.services.ca import CaService
-from edge.services.group import GroupService
 from edge.services.debug import DebugService, Stage
+from edge.services.group import GroupService
 from edge.services.message.service import MessageService
 from edge.services.meta import MetaService
 from edge.services.push import PushService
@@ -141,10 +141,20 @@ class House:
         await self._load()
 
     def _build(self, asked: Asked) -> None:
-        """Make every part and hand down the ports."""
-        config, issuer, areas = self._config, self.identity.issuer, Areas()
-        offered = [name for name in SERVICES if name not in config.node.off]
-        self._services = {f"{name}.{issuer}" for name in (*offered, "gateway")}
+        """Make every part and hand down the ports, in the order of the layers."""
+        areas = Areas()
+        self._build_devices()
+        self._build_services(areas)
+        self.table = self._operations(areas, asked)
+        self.table.switch_off(self._config.node.off)
+        self.dispatcher = Dispatcher(self.table, {"node": self.node, "hot": self.hot})
+        areas.bind(self.dispatcher)
+        self._build_doors(asked)
+        self._built = True
+
+    def _build_devices(self) -> None:
+        """The bus, what devices say and do, and how long it is kept."""
+        config, issuer = self._config, self.issuer
         self.gatekeeper = Gatekeeper(self.node, issuer, self.clock, self.limits)
         self.bus = BuiltinEngine(clock=self.clock, gatekeeper=self.gatekeeper, hot=self.hot, limits=self.limits)
         self.registry = Registry(issuer, self.clock, self.node, self.hot, self.limits)
@@ -157,7 +167,7 @@ class House:
             prefix=config.devices.discovery_prefix,
         )
         self.grants = GrantBook(self.node)
-        taps = Taps(self.limits)
+        self._taps = Taps(self.limits)
         self.keeper = Keeper(
             self.registry,
             self.intake,
@@ -166,8 +176,13 @@ class House:
             keep_octets=config.readings.keep_mib << 20,
         )
         self.bus.attach(self.intake.sink)
-        self.bus.attach(taps.sink)
+        self.bus.attach(self._taps.sink)
         self.channels.attach_availability(self.registry.online)
+
+    def _build_services(self, areas: Areas) -> None:
+        """The services that keep state of their own and hear of what others do."""
+        config, issuer = self._config, self.issuer
+        self._services = {f"{name}.{issuer}" for name in (*self._offered, "gateway")}
         self.auth = AuthService(
             self.node,
             self.clock,
@@ -220,7 +235,11 @@ class House:
             self.node, self.clock, self.channels, self.hub, self._tasks.spawn, self._known, self.limits
         )
         self.hub.attach_audience(self.push.heard)
-        self.table = OpTable(
+
+    def _operations(self, areas: Areas, asked: Asked) -> OpTable:
+        """The one table of everything that can be asked."""
+        config = self._config
+        return OpTable(
             self.auth,
             AgentService(
                 self.node, self.clock, self.limits, self.auth, self.channels, ungranted=self.grants.drop_agent
@@ -238,7 +257,7 @@ class House:
                 about=cards.About(
                     provider=config.node.provider, contact=config.node.contact, license=config.node.license
                 ),
-                services=offered,
+                services=self._offered,
             ),
             self.messages,
             *self.groups.parts,
@@ -252,7 +271,7 @@ class House:
                 mqtt_url=lambda: self._listening.get("mqtt", ""),
                 prefix=config.devices.discovery_prefix,
             ),
-            OperatorService(self.bus, self.clock, self.limits, taps),
+            OperatorService(self.bus, self.clock, self.limits, self._taps),
             QueueService({"node": self.node, "hot": self.hot}, self.clock, lambda: self.losses.pending, self._counted),
             AdminService(asked.facts, self.methods, asked.reload, self.limits),
             self.push,
@@ -260,9 +279,10 @@ class House:
             DebugService(lambda: self.table.names("aun"), self._dry_run),
             BackupService({"node": self.node, "hot": self.hot}, config.state_dir, self.clock, self._tasks.spawn),
         )
-        self.table.switch_off(config.node.off)
-        self.dispatcher = Dispatcher(self.table, {"node": self.node, "hot": self.hot})
-        areas.bind(self.dispatcher)
+
+    def _build_doors(self, asked: Asked) -> None:
+        """Sessions and what leads to them."""
+        config = self._config
         self.sessions = Sessions(
             SignedCalls(self.dispatcher, self.auth.signatures.check),
             self.channels,
@@ -281,7 +301,11 @@ class House:
             min_version=config.tls.min_version,
         )
         self.renewal = Renewal(self.identity, files, self._own_names, self.clock, self.ca.start)
-        self._built = True
+
+    @property
+    def _offered(self) -> list[str]:
+        """The services that have an AID of their own here."""
+        return [name for name in SERVICES if name not in self._config.node.off]
 
     @property
     def has_devices(self) -> bool:
@@ -457,7 +481,3 @@ class House:
         self.losses.stop()
         await self.hot.close()
         await self.node.close()
-
-    def wall_us(self) -> int:
-        """µs since 1970 UTC, now."""
-        return wall_us(self.clock)
