@@ -161,4 +161,4 @@ async def test_damage_that_only_the_first_questions_find_is_no_reason_not_to_sta
         assert db.incarnation == 1
         assert await db.commit(lambda u: u.append("inbox", "a", [b"y"])) == (1 << INCARNATION_SHIFT) + 1
     [folder] = (tmp_path / "quarantine").iterdir()
-    assert (folder / "node.db").read_bytes() == content
+    assert (folder / "node.db").read_bytes()[(page - 1) * 4096 : page * 4096] == b"\xaa" * 4096
