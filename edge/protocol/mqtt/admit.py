@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from edge.contract.bus import Admission
+from edge.contract.limit import Limit
 from edge.protocol.mqtt import limits
 from edge.protocol.mqtt.codec import V5, Connect
 from edge.protocol.mqtt.connection import Connection
@@ -70,6 +71,7 @@ def _admitted(broker: Broker, connection: Connection, packet: Connect, admission
 
 def _open(broker: Broker, connection: Connection, packet: Connect, rights: Rights) -> None:
     key = connection.user, connection.client_id
+    noted = broker.journal.count
     old = broker.sessions.get(key)
     if old is not None and old.conn is not None:
         broker.count("taken_over")
@@ -92,7 +94,6 @@ def _open(broker: Broker, connection: Connection, packet: Connect, rights: Right
         broker.review(session)
     found = _client_bounds(broker, connection, session, packet)
     present = old is not None
-    noted = broker.journal.count
     if session.durable:
         broker.journal.session(session)
     else:
@@ -173,10 +174,17 @@ class _Opening(Reply):
         return self.kept()
 
 
-def make_room_for_sessions(broker: Broker) -> None:
-    """Above the limit of absent sessions the one absent longest goes."""
-    most = broker.limits[limits.SESSIONS]
+def make_room_for_sessions(broker: Broker, user: str) -> None:
+    """Above a limit of absent sessions the one absent longest goes: of the user first, then of all."""
     absent = [session for session in broker.sessions.values() if session.conn is None]
-    for session in sorted(absent, key=lambda one: one.since_us)[: max(0, len(absent) - most)]:
-        broker.limits.hit(limits.SESSIONS)
-        broker.end_session(session, "sessions_full")
+    mine = [session for session in absent if session.user == user]
+    _drop_oldest(broker, mine, limits.SESSIONS_PER_USER)
+    _drop_oldest(broker, [session for session in absent if session.key in broker.sessions], limits.SESSIONS)
+
+
+def _drop_oldest(broker: Broker, absent: list[Session], limit: Limit) -> None:
+    excess = len(absent) - broker.limits[limit]
+    if excess > 0:
+        for session in sorted(absent, key=lambda one: one.since_us)[:excess]:
+            broker.limits.hit(limit)
+            broker.end_session(session, "sessions_full")

@@ -177,7 +177,7 @@ class Broker:
         session.expires_us = session.deadline_us(self.now_us)
         self.journal.session(session)
         self.watch_expiry(session)
-        admit.make_room_for_sessions(self)
+        admit.make_room_for_sessions(self, session.user)
 
     def _later(self, session: Session) -> bool:
         """Arm a delayed will (MQTT 5 §3.1.3.2.2)."""

@@ -34,6 +34,9 @@ SUBSCRIBE_OCTETS = declare(
 )
 SUBSCRIPTIONS = declare("mqtt.subscriptions", 200, "filters", "of one client; more are refused", None)
 SESSIONS = declare("mqtt.sessions", 1000, "sessions", "kept for absent clients; the one absent longest goes", None)
+SESSIONS_PER_USER = declare(
+    "mqtt.sessions_per_user", 50, "sessions", "kept for absent clients of one user; the one absent longest goes", None
+)
 SESSION_EXPIRY_S = declare("mqtt.session_expiry_s", 604_800, "s", "the longest a session is kept for", None)
 HELD_ACKS = declare("mqtt.held_acks", 64, "acks", "that the store refused to keep: the connection is closed", None)
 HELD_ACK_S = declare("mqtt.held_ack_s", 30, "s", "an ack waited so long for the store: the connection is closed", None)

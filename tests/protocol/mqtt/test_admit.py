@@ -310,6 +310,18 @@ def test_of_too_many_absent_sessions_the_one_absent_longest_goes() -> None:
     assert box.limits.hits["mqtt.sessions"] == 1
 
 
+@pytest.mark.limit("mqtt.sessions_per_user")
+def test_a_user_with_many_client_ids_costs_nobody_else_a_session() -> None:
+    box = Box(sessions=5, sessions_per_user=3)
+    box.users["sensor"] = Admission(Principal(Kind.DEVICE, "d-sensor"), "sensor", ("#",), ("#",))
+    box.client("old", user="sensor", clean=False).drop()
+    for at in range(6):
+        box.pass_(1)
+        box.client(f"c{at}", clean=False).drop()
+    assert sorted(box.broker.sessions) == [("lamp", "c3"), ("lamp", "c4"), ("lamp", "c5"), ("sensor", "old")]
+    assert box.limits.hits == {"mqtt.sessions_per_user": 3}
+
+
 def test_packets_behind_the_connect_wait_for_the_connack() -> None:
     """A client need not wait for CONNACK (MQTT 3.1.1 §3.1.4); with a durable session the answer waits for the disk."""
     box = Box(instant=False)
