@@ -25,6 +25,7 @@ from edge.node.tasks import Tasks
 from edge.node.watchdog import Watchdog
 from edge.services.admin import Reloaded
 from edge.store import restore
+from edge.store.opening import damaged
 from edge.system.files import StateLock, write_atomic
 from edge.system.lag import LoopLag
 from edge.system.logs import LogPlan, Logs
@@ -81,12 +82,19 @@ class Node:
         try:
             if (aside := restore.finish(self.config.state_dir)) is not None:
                 log.warning("a restore was finished; the state before it is in %s", aside)
-            await self._run()
+            try:
+                await self._run()
+            except Exception as error:
+                if self.started.is_set() or not damaged(error):
+                    raise
+                log.error("a file turned out to be damaged during the start (%s): starting again", error)
+                await self._run()  # the file is marked, so that it is read whole and put aside
         finally:
             lock.close()
 
     async def _run(self) -> None:
         self._ports = Ports(self.config.state_dir / "ports.json")
+        self._http, self._waiting, self.endpoints = [], [], {}
         failure: BaseException | None = None
         async with asyncio.TaskGroup() as group:
             self._tasks = Tasks(group)

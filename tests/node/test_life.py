@@ -4,6 +4,7 @@ import asyncio
 import json
 import logging
 import os
+import sqlite3
 import ssl
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
@@ -183,3 +184,22 @@ async def test_an_unauthenticated_socket_may_ping_and_no_more(node: Node) -> Non
         assert (await wire.call("meta.ping"))["pong"] is True
         with pytest.raises(Exception, match="-32013"):
             await wire.call("message.pull")
+
+
+async def test_damage_that_shows_while_the_tables_are_loaded_costs_the_file_and_not_the_start(tmp_path: Path) -> None:
+    async with running(tmp_path / "state") as node:
+        await node.house.dispatcher.call("edge", "device.add", b'{"name":"porch"}', OWNER)
+    file = tmp_path / "state" / "store" / "node.db"
+    with sqlite3.connect(file) as conn:
+        [(page,)] = conn.execute("SELECT rootpage FROM sqlite_master WHERE name = 'mqtt_user'")
+    conn.close()
+    content = bytearray(file.read_bytes())
+    content[(page - 1) * 4096 : page * 4096] = b"\xaa" * 4096
+    file.write_bytes(content)
+    async with running(tmp_path / "state") as node:
+        facts = node.facts()["stores"]
+        assert facts["node"]["damage"]
+        assert not facts["node"]["read_only"]
+        assert not facts["hot"]["damage"]
+        assert len(list((tmp_path / "state" / "quarantine").iterdir())) == 1
+        await node.house.dispatcher.call("edge", "device.add", b'{"name":"porch"}', OWNER)
