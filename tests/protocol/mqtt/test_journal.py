@@ -137,3 +137,17 @@ def test_a_released_message_and_its_packet_id_are_in_one_commit() -> None:
     [(changes, _)] = box.disk
     assert list(changes.incoming.values()) == [False]
     assert [out.message.publish.payload for out in changes.outgoing.values() if out is not None] == [b"x"]
+
+
+def test_a_session_discarded_by_a_clean_start_is_gone_from_disk_before_connack() -> None:
+    """Else a kill brings it back, and the next CONNACK says session present (MQTT-3.1.2-6, MQTT-3.2.2-1)."""
+    box = Box()
+    box.client("c", clean=False).drop()
+    box.instant = False
+    wire = box.wire()
+    wire.send(codec.Connect("c", clean=True, user="lamp"))
+    assert wire.read() == []
+    [(changes, _)] = box.disk
+    assert list(changes.sessions.values()) == [None]
+    box.commit()
+    assert wire.take(codec.Connack) == codec.Connack(False)
