@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
+from datetime import UTC, datetime
 from typing import Protocol
 
 import msgspec
@@ -41,6 +42,11 @@ class Clock(Protocol):
     def until(self, mono_us: int | None) -> AbstractAsyncContextManager[None]:
         """Bound a block: `TimeoutError` at `mono_us`; None bounds nothing."""
         ...
+
+
+def iso(second: int) -> str:
+    """ISO 8601 in UTC of seconds since 1970."""
+    return datetime.fromtimestamp(second, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def wall_us(clock: Clock) -> int:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from datetime import UTC, datetime
 from typing import Any
 
 from edge.contract.bus import Bus, Done, Publish
@@ -27,6 +26,7 @@ from edge.devices.registry import Registry
 from edge.protocol.discovery import native
 from edge.protocol.discovery.record import Refusal, Value, Writer, confirmed_by, number, plain, write
 from edge.protocol.discovery.template import NO_SAMPLE
+from edge.protocol.view import iso
 
 log = logging.getLogger(__name__)
 
@@ -461,12 +461,6 @@ def _said(what: Capability, value: object) -> str:
 
 def _artifact(cap: Cap, text: str, value: object, at: int | None, more: dict[str, Any]) -> bytes:
     """One artifact: a text for people, a data part for programs. `at` is ISO 8601 UTC, null when nobody knows."""
-    data = {"skill": cap.skill_id, "value": value, "unit": cap.what.unit, "at": _iso(at), **more}
+    data = {"skill": cap.skill_id, "value": value, "unit": cap.what.unit, "at": None if at is None else iso(at), **more}
     parts = [{"kind": "text", "text": text}, {"kind": "data", "data": data}]
     return dumps({"id": "reading", "name": cap.skill_id, "append": False, "last": True, "parts": parts})
-
-
-def _iso(at: int | None) -> str | None:
-    if at is None:
-        return None
-    return datetime.fromtimestamp(at / SECOND, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

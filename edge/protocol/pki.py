@@ -21,6 +21,7 @@ from cryptography.x509 import ocsp
 from cryptography.x509.oid import AuthorityInformationAccessOID, ExtendedKeyUsageOID, NameOID
 
 from edge.contract.errors import Malformed
+from edge.contract.time import iso
 from edge.contract.wire import canonical
 from edge.protocol import keys
 
@@ -204,8 +205,8 @@ def trust_list(
     """The signed list of trusted roots (spec §8.2): (certificate, status) pairs, signed by `authority`."""
     body: dict[str, Any] = {
         "version": version,
-        "issued_at": _iso(now_s),
-        "next_update": _iso(until_s),
+        "issued_at": iso(now_s),
+        "next_update": iso(until_s),
         "root_cas": [_root_entry(certificate, status) for certificate, status in roots],
     }
     return {**body, "authority_signature": keys.sign(authority.key, canonical(body))}
@@ -235,8 +236,8 @@ def _root_entry(certificate: x509.Certificate, status: str) -> dict[str, str]:
         "certificate": pem(certificate),
         "fingerprint_sha256": digest,
         "status": status,
-        "valid_from": _iso(int(certificate.not_valid_before_utc.timestamp())),
-        "valid_until": _iso(int(certificate.not_valid_after_utc.timestamp())),
+        "valid_from": iso(int(certificate.not_valid_before_utc.timestamp())),
+        "valid_until": iso(int(certificate.not_valid_after_utc.timestamp())),
     }
 
 
@@ -339,10 +340,6 @@ def _reason(name: str) -> x509.ReasonFlags:
 
 def _date(seconds: int) -> datetime.datetime:
     return datetime.datetime.fromtimestamp(seconds, datetime.UTC)
-
-
-def _iso(seconds: int) -> str:
-    return _date(seconds).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 _STATUS = {

@@ -7,7 +7,6 @@ again when what they say changes.
 from __future__ import annotations
 
 import asyncio
-import datetime
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -27,7 +26,7 @@ from edge.contract.op import Call, Calls, Params, op
 from edge.contract.principal import NODE
 from edge.contract.store import Store, Unit
 from edge.contract.task import DeviceGate
-from edge.contract.time import SECOND, Clock
+from edge.contract.time import SECOND, Clock, iso
 from edge.protocol import agent_md as documents
 from edge.protocol import keys
 from edge.protocol.aid import SERVICES, normal, split
@@ -256,11 +255,6 @@ class AgentMdService:
             service_endpoints=endpoints,
             **about,  # type: ignore[arg-type]
         )
-
-
-def iso(second: int) -> str:
-    """Seconds UTC as ISO 8601."""
-    return datetime.datetime.fromtimestamp(second, datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _matches(wanted: Sequence[str], body: bytes) -> bool:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import base64
 import binascii
-import datetime
 from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -21,7 +20,7 @@ from edge.contract.limit import Limits, declare
 from edge.contract.op import Call, Empty, Params, op
 from edge.contract.store import Store, Unit
 from edge.contract.task import DeviceGate
-from edge.contract.time import SECOND, Clock
+from edge.contract.time import SECOND, Clock, iso, wall_us
 from edge.protocol import keys
 from edge.protocol.aid import SERVICES, normal, split
 from edge.store import identity as tables
@@ -314,8 +313,7 @@ class CaService:
         return value
 
     def _observed_at(self) -> str:
-        now_s = self._clock.wall(self._clock.now())[0] // SECOND
-        return datetime.datetime.fromtimestamp(now_s, datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        return iso(wall_us(self._clock) // SECOND)
 
     def _now_s(self) -> int:
         """Now, or the floor when the time is not known and behind it."""

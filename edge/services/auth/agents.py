@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 from collections.abc import Callable
 
 import msgspec
@@ -13,7 +12,7 @@ from edge.contract.limit import Limits, declare
 from edge.contract.op import Call, Empty, op
 from edge.contract.principal import AGENT_SCOPES
 from edge.contract.store import Store, Unit
-from edge.contract.time import SECOND, Clock, Stamp
+from edge.contract.time import SECOND, Clock, Stamp, iso
 from edge.protocol import aid as names
 from edge.services.auth import records as r
 from edge.services.auth.registration import RESERVED_MINUTES, Registration, over
@@ -157,6 +156,4 @@ class AgentService:
 
 def _date(us: int) -> str:
     """µs UTC as ISO 8601; "" for 0."""
-    if not us:
-        return ""
-    return datetime.datetime.fromtimestamp(us // SECOND, datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return iso(us // SECOND) if us else ""

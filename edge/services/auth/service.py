@@ -37,6 +37,7 @@ from edge.contract.time import SECOND, Clock
 from edge.contract.wire import dumps, loads
 from edge.protocol import keys
 from edge.protocol.aid import normal
+from edge.protocol.aun import isolation_key
 from edge.services.auth import records as r
 from edge.services.auth.logins import Attempts, Login, Logins
 from edge.services.auth.registration import Registration
@@ -372,7 +373,7 @@ class AuthService:
         if asked.options.kind not in ("long", "short"):
             raise InvalidParams("options.kind must be long or short")
         mode = _mode(asked.delivery_mode)
-        key = re.split(r"[/: ]", slot, maxsplit=1)[0]
+        key = isolation_key(slot)
         hello = dumps(
             {
                 "delivery_mode": mode,
