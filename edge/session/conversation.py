@@ -31,6 +31,9 @@ AUTH_SECONDS = declare(
 )
 AUTH_ATTEMPTS = declare("session.auth_attempts", 5, "failures", "to authenticate on one socket; it then closes", None)
 ANSWER = declare("session.answer_octets", 2_000_000, "bytes", "of one answer; SDKs drop longer frames", TooLarge)
+REFUSALS = declare(
+    "session.refusals", 100, "refusals/s", "of one connection over its rates; it is then read more slowly", None
+)
 NOTIFICATION = declare("session.notification_octets", 65_536, "bytes", "of one notification; longer are dropped", None)
 
 POLICY = 1008
@@ -187,6 +190,7 @@ class Conversation:
         self._numbers = itertools.count()
         self._streams: set[asyncio.Task[Any]] = set()
         self._ending = ""
+        self._read_on_us = 0
         self._cancel_timer: Callable[[], None] = _nothing
         self.unanswered: dict[int, tuple[Request, Stamp]] = {}
 
@@ -199,6 +203,9 @@ class Conversation:
         taken = 0
         async for frame in self._channel.frames():
             self.take(frame)
+            if self._read_on_us > clock.now().mono_us:
+                self._sessions.limits.hit(REFUSALS)
+                await clock.sleep_until(self._read_on_us)
             taken += 1
             if taken % BURST == 0:
                 await _turn()
@@ -222,9 +229,17 @@ class Conversation:
         try:
             ticket = self._admit(read)
         except EdgeError as error:
+            if isinstance(error, RateLimited):
+                self._count_refusal()
             self._refuse(number, error)
             return
         self._sessions.spawn(self._serve(number, read, ticket))
+
+    def _count_refusal(self) -> None:
+        """Saying no costs work too: a second's worth is free, then the peer waits for each."""
+        now_us = self._sessions.clock.now().mono_us
+        earliest = max(self._read_on_us, now_us - SECOND)
+        self._read_on_us = earliest + SECOND // self._sessions.limits[REFUSALS]
 
     def refuse_rest(self, error: EdgeError) -> None:
         """Answer whatever still has no answer."""
@@ -243,7 +258,9 @@ class Conversation:
         if not sessions.channels.reading:
             raise Unavailable("the node is stopping")
         if len(self.unanswered) > sessions.limits[REQUESTS]:
-            raise sessions.limits.refuse(REQUESTS)
+            refusal = sessions.limits.refuse(REQUESTS)
+            refusal.data["retry_after_ms"] = 100
+            raise refusal
         ticket = sessions.limiter.begin(who, self._channel.address, self._class(request))
         if who.kind is Kind.GUEST and not self._codec.open_to_guests(request.method):
             ticket.release()

@@ -72,13 +72,14 @@ class Limiter:
             refusal = self._limits.refuse(CONCURRENT)
             refusal.data["retry_after_ms"] = 100
             raise refusal
-        self._take(ADDRESS, place)
         if klass == "auth":
             self._take(AUTH, place)
         elif caller and klass in CLASSES:
             self._take(CLASSES[klass], caller)
         if caller:
             self._take(PRINCIPAL, caller)
+        self._take(ADDRESS, place)  # last: what a caller is refused for is not the neighbours' loss
+        if caller:
             self._running[caller] = running + 1
         return Ticket(self, caller)
 

@@ -6,32 +6,8 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-from tests.support.node import Agent
+from tests.support.node import Agent, Elsewhere
 from tests.support.process import NodeProcess
-
-
-class _Place:
-    """What an `Agent` needs to know of a node in another process."""
-
-    def __init__(self, node: NodeProcess) -> None:
-        self._node = node
-
-    @property
-    def endpoints(self) -> dict[str, str]:
-        found: dict[str, str] = self._node.ready["endpoints"]
-        return found
-
-    @property
-    def issuer(self) -> str:
-        return str(self._node.ready["issuer"])
-
-
-async def _agent(node: NodeProcess, name: str) -> Agent:
-    node.cli("agent", "add", name)
-    made = Agent(_Place(node), name)  # type: ignore[arg-type]
-    await made.register()
-    await made.login()
-    return made
 
 
 async def _send(alice: Agent, bob: Agent, *texts: str) -> list[int]:
@@ -77,7 +53,7 @@ def test_a_restore_in_the_middle_of_a_conversation(tmp_path: Path) -> None:
 
 
 async def _pair(node: NodeProcess) -> tuple[Agent, Agent]:
-    return await _agent(node, "alice"), await _agent(node, "bobby")
+    return await Elsewhere(node).agent("alice"), await Elsewhere(node).agent("bobby")
 
 
 def test_a_backup_under_load_holds_everything_acknowledged_before_it(tmp_path: Path) -> None:

@@ -60,6 +60,25 @@ async def test_over_32_requests_at_once_the_rest_is_refused_at_once_and_each_get
         assert house.limits.hits == {"session.requests": 8}
 
 
+@pytest.mark.limit("session.refusals")
+async def test_who_is_refused_too_often_is_read_more_slowly() -> None:
+    limits = {"session.requests": 1, "session.refusals": 10}
+    async with gateway(limits=limits) as house, dial(house, name="alice") as caller:
+        for key in range(20):
+            await caller.send("test.wait", {}, key=key)
+        refused = [await caller.frame() for _ in range(11)]  # a second's worth, and the one that it then waits for
+        assert [frame["id"] for frame in refused] == list(range(1, 12))
+        assert all(frame["error"]["data"]["retry_after_ms"] == 100 for frame in refused)
+        for key in range(12, 15):
+            house.clock.advance(SECOND // 10)
+            assert (await caller.frame())["id"] == key
+        assert house.limits.hits["session.refusals"] == 4
+        house.clock.advance(60 * SECOND)
+        house.service.gates["gate"].set()
+        found = {(await caller.frame())["id"] for _ in range(6)}
+        assert found == {0, *range(15, 20)}
+
+
 async def test_what_breaks_inside_is_an_internal_error_without_details(caplog: pytest.LogCaptureFixture) -> None:
     async with gateway() as house, dial(house, name="alice") as caller:
         with caplog.at_level(logging.CRITICAL, "edge"):

@@ -40,6 +40,13 @@ def test_a_caller_has_a_rate_with_a_burst_and_gets_it_back_with_time() -> None:
     assert limits.hits == {"rate.principal": 3}
 
 
+def test_what_a_caller_is_refused_for_is_not_the_neighbours_loss() -> None:
+    limiter, _, limits = made(rate_principal=1, rate_address=4)
+    assert [passes(limiter, ALICE) for _ in range(50)].count(True) == 2
+    assert passes(limiter, BOB)
+    assert limits.hits == {"rate.principal": 48}
+
+
 def test_a_refusal_says_when_a_retry_passes() -> None:
     limiter, clock, _ = made(rate_principal=2)
     while passes(limiter, ALICE):

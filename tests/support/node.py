@@ -18,6 +18,7 @@ from websockets.asyncio.client import ClientConnection, connect
 from edge.config import load_config
 from edge.node.life import Node
 from edge.system.notify import ServiceManager
+from tests.support.process import NodeProcess
 
 ISSUER = "edge.test"
 SETS = ("http.listen=127.0.0.1:0", "mqtt.listen=127.0.0.1:0", "http.tls_listen=off", "mqtt.tls_listen=off")
@@ -190,3 +191,29 @@ async def agent(node: Node, name: str, **more: Any) -> Agent:
     await made.register()
     await made.login()
     return made
+
+
+class Elsewhere:
+    """A node in another process, as far as an `Agent` needs to know it. It may have been started anew meanwhile."""
+
+    def __init__(self, process: NodeProcess) -> None:
+        self._process = process
+
+    @property
+    def endpoints(self) -> dict[str, str]:
+        """Where it answers."""
+        found: dict[str, str] = self._process.ready["endpoints"]
+        return found
+
+    @property
+    def issuer(self) -> str:
+        """What its AIDs end in."""
+        return str(self._process.ready["issuer"])
+
+    async def agent(self, name: str, **more: Any) -> Agent:
+        """An agent whose name the owner reserved, registered and logged in."""
+        await asyncio.to_thread(self._process.cli, "agent", "add", name)
+        made = Agent(self, name, **more)
+        await made.register()
+        await made.login()
+        return made
