@@ -1,17 +1,29 @@
 """Every failure that may leave the node, by name. Numbers belong to the codecs (design §8).
 
 EdgeError
-├── Malformed, InvalidRequest, MethodNotFound, InvalidParams, Internal
-├── NotAuthenticated ─ TokenExpired, SignatureInvalid, CertificateInvalid, NonceInvalid
-├── NotReady, NotPermitted ─ RegistrationClosed, ProtocolVersion
-├── NotFound ─ UnknownAid, Conflict ─ NameTaken, VersionConflict, RecipientsStale, PreconditionFailed
-├── PreconditionRequired
-├── UnsupportedOperation ─ SwitchedOff
-├── TooLarge, RateLimited, Unavailable ─ StorageFull, TimedOut
-├── of groups: NotFound ─ GroupNotFound, InviteCodeInvalid, NotPermitted ─ NotMember, RoleInsufficient, JoinRejected,
-│   GroupE2eeRequired, Conflict ─ GroupStateInvalid ─ GroupSuspended, MemberLimit, AlreadyMember, GroupEpochMismatch,
-│   GroupStateMismatch, RecipientsStale ─ EpochStale, StateStale
-└── TaskError ─ TaskNotFound, TaskStateInvalid, …
+├── Malformed · InvalidRequest · MethodNotFound · InvalidParams · Internal
+├── NotReady · ProtocolVersion · PreconditionRequired · TooLarge · RateLimited
+├── ContentTypeNotSupported · PushNotSupported · ExtendedCardNotConfigured
+├── NotAuthenticated
+│   └── TokenExpired · SignatureInvalid · CertificateInvalid · NonceInvalid
+├── NotPermitted
+│   └── RegistrationClosed · NotMember · RoleInsufficient · JoinRejected · GroupE2eeRequired
+├── NotFound
+│   └── UnknownAid · GroupNotFound · InviteCodeInvalid
+├── Conflict
+│   ├── NameTaken · VersionConflict · PreconditionFailed
+│   ├── MemberLimit · AlreadyMember · GroupEpochMismatch · GroupStateMismatch
+│   ├── RecipientsStale
+│   │   └── EpochStale · StateStale
+│   └── GroupStateInvalid
+│       └── GroupSuspended
+├── Unavailable
+│   └── StorageFull · TimedOut
+├── UnsupportedOperation
+│   └── SwitchedOff
+└── TaskError
+    ├── TaskNotFound · TaskAccessDenied · TaskStateInvalid · TaskAlreadyAccepted · TaskInputRequired
+    └── TaskCanceled · TaskRejected · TaskFailed · TaskTerminal · TaskNotCancelable · OutputTooLarge
 """
 
 from __future__ import annotations

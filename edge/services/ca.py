@@ -176,9 +176,8 @@ class CaService:
     @op("ca.get_cert_chain", scope="", wire={"aun": ("ca.get_cert_chain",), "http": ("ca.get_cert_chain",)})
     async def get_cert_chain(self, call: Call[Empty]) -> Chain:
         """Issuer, registry and root certificate, in this order."""
-        bundle, end = self._identity.chain_pem, "-----END CERTIFICATE-----\n"
-        parts = [part + end for part in bundle.split(end) if part.strip()]
-        return Chain(parts, bundle, self._identity.root_pem, self._identity.tls_ca_pem)
+        own = self._identity
+        return Chain(own.chain, own.chain_pem, own.root_pem, own.tls_ca_pem)
 
     @op("ca.get_crl", scope="", wire={"aun": ("ca.get_crl",), "http": ("ca.get_crl",)})
     async def get_crl(self, call: Call[Empty]) -> Crl:

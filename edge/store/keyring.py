@@ -41,6 +41,7 @@ MAX_ISSUER = 64
 """The issuer is the common name of its CA, and X.520 ends those at 64 characters."""
 
 _SEED = 32
+_END = "-----END CERTIFICATE-----"
 
 
 class IdentityError(Exception):
@@ -147,6 +148,11 @@ class Identity:
             ) from None
         if len(self.seed) != _SEED or not valid_issuer(self.issuer):
             raise IdentityError(f"the identity in {folder} is damaged (seed or issuer): restore it from a backup")
+
+    @property
+    def chain(self) -> list[str]:
+        """Issuer, registry, root: a PEM each."""
+        return [f"{part.strip()}\n{_END}\n" for part in self.chain_pem.split(_END) if part.strip()]
 
     @property
     def auth(self) -> Issued:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 
 import pytest
 
@@ -29,3 +30,17 @@ def test_a_failure_knows_whether_a_retry_can_help() -> None:
     assert RateLimited.retryable
     assert Unavailable.retryable
     assert not TaskNotFound.retryable
+
+
+def test_the_tree_at_the_top_of_the_file_is_the_one_there_is() -> None:
+    above: dict[int, type[EdgeError]] = {}
+    drawn = {EdgeError}
+    for line in (errors.__doc__ or "").splitlines():
+        names = re.findall(r"[A-Z]\w+", line) if re.match(r"EdgeError$|[│├└ ]+── ", line) else []
+        depth = next((place for place, char in enumerate(line) if char.isalpha()), 0) // 4
+        for name in names:
+            kind: type[EdgeError] = getattr(errors, name)
+            above[depth] = kind
+            drawn.add(kind)
+            assert depth == 0 or kind.__bases__ == (above[depth - 1],), name
+    assert drawn == set(CLASSES)

@@ -63,7 +63,6 @@ PROTOCOL = (1, 0)
 _DEVICE = re.compile(r"[A-Za-z0-9._-]{1,128}")
 _SLOT = re.compile(r"[A-Za-z0-9._-][A-Za-z0-9._/ :-]{0,127}")
 _VERSION = re.compile(r"(\d{1,4})\.(\d{1,4})")
-_END = "-----END CERTIFICATE-----"
 
 _REGISTERS = (InvalidParams, NameTaken, RegistrationClosed, RateLimited, Conflict)
 _LOGS_IN = (NotAuthenticated, NonceInvalid, SignatureInvalid, CertificateInvalid, InvalidParams, RateLimited)
@@ -320,7 +319,7 @@ class AuthService:
     async def download_cert(self, call: Call[r.DownloadCert]) -> r.Downloaded:
         """A certificate by serial number, or the root, with its chain."""
         wanted = call.params.cert_sn.strip().lower()
-        chain = [f"{part.strip()}\n{_END}\n" for part in self._identity.chain_pem.split(_END) if part.strip()]
+        chain = self._identity.chain
         if wanted == "root":
             return r.Downloaded(self._identity.root_pem, self._identity.root_pem, chain)
         serial = wanted.removeprefix("0x").lstrip("0")
