@@ -10,8 +10,9 @@ import urllib.error
 import urllib.request
 from argparse import Namespace
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from edge.cli import show
 from edge.cli.ask import ask
@@ -23,8 +24,7 @@ LITTLE_ROOM = 64 << 20
 """Bytes free below which the store is in danger."""
 
 
-@dataclass(frozen=True)
-class Finding:
+class Finding(msgspec.Struct, frozen=True):
     """What a check found: `ok`, `failed`, or `skipped` because of what failed before."""
 
     check: str
@@ -148,7 +148,7 @@ def run(options: Namespace) -> int:
     found = examine(options)
     failed = [one for one in found if one.state == "failed"]
     if options.json:
-        show.as_json([one.__dict__ for one in found])
+        show.as_json(found)
         return Exit.FAILED if failed else Exit.OK
     if failed:
         cause = failed[0]

@@ -404,6 +404,7 @@ class House:
             "mqtt": {name: count for name, count in self.bus.stats().items() if "." in name},
             "logins": self.gatekeeper.refused,
             "devices": self.registry.counters,
+            "session": {"notifications ignored": self.sessions.ignored, "control refused": self.ctl.refused},
         }
 
     def pings(self) -> dict[str, Callable[[], Awaitable[None]]]:

@@ -24,9 +24,8 @@ class Store:
     """No table is needed where users are let in by hand."""
 
 
-def gatekeeper(clock: FakeClock | None = None, **limits: int) -> Gatekeeper:
-    overrides = {name.replace("__", "."): value for name, value in limits.items()}
-    keeper = Gatekeeper(Store(), "edge.test", clock or FakeClock(), Limits(overrides))  # type: ignore[arg-type]
+def gatekeeper(clock: FakeClock | None = None, limits: Limits | None = None) -> Gatekeeper:
+    keeper = Gatekeeper(Store(), "edge.test", clock or FakeClock(), limits or Limits())  # type: ignore[arg-type]
     keeper.enrol(THERMO)
     return keeper
 
@@ -50,33 +49,36 @@ def test_nobody_else_is_let_in_and_the_reason_is_counted() -> None:
 
 
 def test_a_password_of_the_limit_is_checked_and_a_longer_one_is_wrong() -> None:
-    keeper = gatekeeper(mqtt__password_octets=6)
+    limits = Limits({"mqtt.password_octets": 6})
+    keeper = gatekeeper(limits=limits)
     assert keeper.admit("thermo", b"secret", "c", HOME) is not None
     assert keeper.admit("thermo", b"secrets", "c", HOME) is None
-    assert keeper._limits.hits == {"mqtt.password_octets": 1}
+    assert limits.hits == {"mqtt.password_octets": 1}
 
 
 def test_an_address_with_too_many_failures_is_not_heard_for_a_minute() -> None:
     clock = FakeClock()
-    keeper = gatekeeper(clock, mqtt__failures_per_address=3, mqtt__failures_per_user=100)
+    limits = Limits({"mqtt.failures_per_address": 3, "mqtt.failures_per_user": 100})
+    keeper = gatekeeper(clock, limits)
     for _ in range(2):
         keeper.admit("thermo", b"wrong", "c", HOME)
     assert keeper.admit("thermo", b"secret", "c", HOME) is not None
     keeper.admit("thermo", b"wrong", "c", HOME)
     assert keeper.admit("thermo", b"secret", "c", HOME) is None
     assert keeper.admit("thermo", b"secret", "c", ELSEWHERE) is not None
-    assert keeper._limits.hits == {"mqtt.failures_per_address": 1}
+    assert limits.hits == {"mqtt.failures_per_address": 1}
     assert keeper.refused["limited"] == 1
     clock.advance(60_000_000)
     assert keeper.admit("thermo", b"secret", "c", HOME) is not None
 
 
 def test_a_guessed_user_is_closed_to_who_fails_and_open_to_who_does_not() -> None:
-    keeper = gatekeeper(mqtt__failures_per_user=3)
+    limits = Limits({"mqtt.failures_per_user": 3})
+    keeper = gatekeeper(limits=limits)
     for _ in range(3):
         keeper.admit("thermo", b"wrong", "c", ELSEWHERE)
     assert keeper.admit("thermo", b"secret", "c", ELSEWHERE) is None
-    assert keeper._limits.hits == {"mqtt.failures_per_user": 1}
+    assert limits.hits == {"mqtt.failures_per_user": 1}
     assert keeper.admit("thermo", b"secret", "c", HOME) is not None, "the device itself is not locked out"
 
 

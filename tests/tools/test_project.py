@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+import edge
 from edge.cli.parser import build, verbs_of
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -55,6 +56,12 @@ def test_the_packages_of_the_design_card_are_declared(package: str) -> None:
     declared = [*project["dependencies"], *extras["amqtt"], *extras["dev"]]
     assert package in [re.split(r"[<>=;\s]", line)[0] for line in declared]
     assert "amqtt" in " ".join(extras["all"])
+
+
+def test_the_journeys_lead_through_files_that_are_there() -> None:
+    named = re.findall(r"`(edge/[^`]+)`", edge.__doc__ or "")
+    assert len(named) > 15
+    assert all((ROOT / name).exists() for name in named)
 
 
 def test_the_licence_is_the_one_that_is_declared() -> None:
