@@ -12,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from edge.services.message.records import RING_ROWS
 from edge.store import ledger
 from tests.support.messaging import ALICE, BOB, CAROL, Client, post_office
 
@@ -50,7 +51,7 @@ class Inbox(RuleBasedStateMachine):
             opened = asyncio.Event()
 
             async def hold() -> None:
-                async with post_office(Path(self.folder.name), limits={"message.ring_rows": RING}) as made:
+                async with post_office(Path(self.folder.name), limits={RING_ROWS.name: RING}) as made:
                     self.post = made
                     opened.set()
                     await self.close.wait()
