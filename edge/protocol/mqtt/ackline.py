@@ -13,7 +13,8 @@ from edge.protocol.mqtt.sender import Sender
 from edge.protocol.mqtt.wire import Reply, State, Wire
 
 if TYPE_CHECKING:
-    from edge.protocol.mqtt.broker import Broker, Hold
+    from edge.protocol.mqtt.broker import Broker
+    from edge.protocol.mqtt.hold import Hold
 
 
 class _Waiting:

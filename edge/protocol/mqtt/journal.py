@@ -67,7 +67,8 @@ class Journal:
         self._waiting: list[Done] = []
         self._busy = False
         self._failed: BaseException | None = None
-        self._retry_us = 0
+        self.retry_us = 0
+        """When a store that failed may be tried again."""
         self.count = 0
 
     def retain(self, topic: str, message: Message | None) -> None:
@@ -145,10 +146,15 @@ class Journal:
             return
         if not self._next and not (self._waiting and self._next.losses):
             self._tell(self._take_waiting(), None)
-        elif self._failed is not None and now_us < self._retry_us:
+        elif self._failed is not None and now_us < self.retry_us:
             self._tell(self._take_waiting(), self._failed)
         else:
             self._hand_over(now_us)
+
+    @property
+    def failing(self) -> bool:
+        """The last commit failed, and what it was to keep still waits."""
+        return self._failed is not None and not self._busy and bool(self._next)
 
     @property
     def idle(self) -> bool:
@@ -168,7 +174,7 @@ class Journal:
             self._failed = error
             if error is not None:
                 self._next = changes.under(self._next)
-                self._retry_us = now_us + RETRY_US
+                self.retry_us = now_us + RETRY_US
             else:
                 for out in changes.outgoing.values():
                     if out is not None:

@@ -1,0 +1,218 @@
+"""Where a message goes: retained, to every receiver, into queues; QoS 2 from the client."""
+
+from __future__ import annotations
+
+from edge.contract.bus import Publish, Sink
+from edge.protocol.mqtt.connection import Connection
+from edge.protocol.mqtt.core import Core
+from edge.protocol.mqtt.hold import Release
+from edge.protocol.mqtt.message import Message
+from edge.protocol.mqtt.reasons import Reason
+from edge.protocol.mqtt.router import Route
+from edge.protocol.mqtt.session import HELD, READY, Outgoing, Session, Subscription
+from edge.protocol.mqtt.topics import valid_topic
+from edge.protocol.mqtt.wire import AT_ONCE, JOURNAL
+
+
+class Delivery(Core):
+    """Hands messages out."""
+
+    def attach(self, sink: Sink) -> None:
+        """Add a sink."""
+        self._sinks.append(sink)
+
+    def publish(self, publish: Publish) -> None:
+        """Publish from the host. Raises `ValueError` for what is no topic name."""
+        if not valid_topic(publish.topic):
+            raise ValueError(f"not a topic name: {publish.topic!r}")
+        route = self.router.route(publish.topic)
+        self.accept(Message(publish, route.head), route, None, None)
+        self.need_turn()
+
+    def announce(self, publish: Publish) -> None:
+        """Publish a figure of our own: retained in memory, for subscribers only."""
+        route = self.router.route(publish.topic)
+        message = Message(publish, route.head)
+        self.retained.put(message)
+        self.spread(message, route)
+
+    def accept(self, message: Message, route: Route, connection: Connection | None, ack: bytes | None) -> None:
+        """A message is in: batch it, retain it, hand it out; its ack waits for whoever keeps it."""
+        message.rank = route.rank
+        position = len(self.batch)
+        self.batch.append(message.publish)
+        noted = self.journal.count
+        if message.publish.retain:
+            self._retain(message)
+        self.spread(message, route)
+        if ack is not None and connection is not None:
+            if self.journal.count != noted:
+                self.journaled.add(position)
+            connection.unacked += ack[0] == 0x40
+            self.acks.append((position, connection, ack))
+
+    def _retain(self, message: Message) -> None:
+        """Keep the last message of a topic; an empty one forgets it (MQTT-3.3.1-6)."""
+        topic = message.publish.topic
+        if not message.publish.payload:
+            if self.retained.take(topic) is not None:
+                self.journal.retain(topic, None)
+            return
+        limit = self.retained.refuses(topic, message.octets, message.publish.who)
+        if limit is not None:
+            self.limits.hit(limit)
+            self.lost("retained_full", message.rank, message.source.user if message.source else "")
+            return
+        self.retained.put(message)
+        self.journal.retain(topic, message)
+        if message.expires_us is not None:
+            self.deadlines.at(message.expires_us, lambda: self._retained_due(topic))
+
+    def watch_retained(self) -> None:
+        """Forget what expires of retained messages taken up from the store."""
+        for message in self.retained:
+            if message.expires_us is not None:
+                topic = message.publish.topic
+                self.deadlines.at(message.expires_us, lambda topic=topic: self._retained_due(topic))  # type: ignore[misc]
+
+    def _retained_due(self, topic: str) -> None:
+        if self.retained.peek(topic) is not None and self.retained.get(topic, self.now_us) is None:
+            self.retained.take(topic)
+            self.journal.retain(topic, None)
+
+    def spread(self, message: Message, route: Route) -> None:
+        """Hand a message to every receiver."""
+        if route.generation != self.router.generation:
+            self.router.refresh(route)
+        qos = message.publish.qos
+        for found in route.plain:
+            granted = found.qos if found.qos < qos else qos
+            if granted:
+                self.offer(found.session, message, granted, False, ())
+            elif found.session.conn is not None:
+                found.session.conn.send0(message, False, ())
+        if route.special or route.groups:
+            self.spread_special(message, route)
+
+    def spread_special(self, message: Message, route: Route) -> None:
+        """Hand a message to receivers with options of their own and to one of each shared group."""
+        chosen = [self.router.pick(route, group) for group in route.groups]
+        for found in (*route.special, *chosen):
+            if found.no_local and found.session is message.source:
+                continue
+            retain = message.publish.retain and found.retain_as_published
+            self.send_to(found, message, min(found.qos, message.publish.qos), retain)
+
+    def send_to(self, found: Subscription, message: Message, qos: int, retain: bool) -> None:
+        """Hand a message to one receiver."""
+        if qos:
+            self.offer(found.session, message, qos, retain, found.ids)
+        elif found.session.conn is not None:
+            found.session.conn.send0(message, retain, found.ids)
+
+    def offer(self, session: Session, message: Message, qos: int, retain: bool, ids: tuple[int, ...]) -> None:
+        """A message with QoS 1 or 2 for one session: in flight at once, or in its queue."""
+        self.numbers += 1
+        out = Outgoing(self.numbers, message, qos, retain, ids)
+        conn = session.conn
+        if (
+            conn is not None
+            and conn.room > 0
+            and not session.queue
+            and len(session.inflight) < session.window
+            and conn.writable
+        ):
+            packet_id = session.next_id
+            if packet_id in session.inflight:
+                session.launch(out)
+            else:
+                session.inflight[packet_id] = out
+                session.next_id = packet_id % 0xFFFF + 1
+                out.packet_id, out.state = packet_id, READY
+            if session.durable:
+                self.launched(session, out)
+            else:
+                conn.send_outgoing(out)
+            return
+        session.enqueue(out)
+        if session.durable:
+            self.journal.outgoing(session, out)
+        while (over := session.overflow(self.bounds)) is not None:
+            gone, limit = over
+            self.limits.hit(limit)
+            self.lost("queue_full", gone.message.rank, session.user)
+            self.settled(session, gone)
+
+    def launched(self, session: Session, out: Outgoing) -> None:
+        """Send a message just put in flight; with QoS 2 of a durable session only once its packet id is on disk."""
+        if out.message.expired(self.now_us):
+            session.inflight.pop(out.packet_id, None)
+            self.lost("expired", out.message.rank, session.user)
+            self.settled(session, out)
+            return
+        if session.durable:
+            if out.qos == 2:
+                out.state = HELD
+                self.journal.outgoing(session, out)
+                self._unsent.append((session, out))
+                return
+            self.journal.outgoing(session, out)
+        assert session.conn is not None  # noqa: S101 - launched because it is connected
+        session.conn.send_outgoing(out)
+
+    def review(self, session: Session) -> None:
+        """Take out of a queue what its session, under new rights, may no longer read."""
+        for out in session.withdraw():
+            self.lost("not_authorized", out.message.rank, session.user)
+            self.settled(session, out)
+
+    def settled(self, session: Session, out: Outgoing) -> None:
+        """A message is the client's, or lost: nothing of it need be kept."""
+        if session.durable:
+            self.journal.settled(session, out)
+
+    def release(self, connection: Connection, packet_id: int) -> None:
+        """PUBREL: route what was kept back, forget the packet id, then PUBCOMP (MQTT-4.3.3-11)."""
+        session = connection.session
+        assert session is not None  # noqa: S101 - open
+        pubcomp = b"\x70\x02" + packet_id.to_bytes(2, "big")
+        incoming = session.incoming
+        if not incoming or packet_id not in incoming:
+            unknown = bytes((Reason.PACKET_ID_NOT_FOUND,)) if connection.version == 5 else b""
+            connection.ack(AT_ONCE, bytes((0x70, 2 + len(unknown))) + pubcomp[2:] + unknown)
+            return
+        message = incoming[packet_id]
+        if message is None:
+            del incoming[packet_id]
+            connection.ack(AT_ONCE, pubcomp)
+            return
+        key = session.number, packet_id
+        if key in self.releasing:
+            self.releasing[key] = connection
+            return
+        position = len(self.batch)
+        self.batch.append(message.publish)
+        if not message.routed:
+            message.routed = True
+            if message.publish.retain:
+                self._retain(message)
+            self.spread(message, self.router.route(message.publish.topic))
+        self.releasing[key] = connection
+        connection.ack(position, Release(self, session, packet_id, pubcomp))
+
+    def forget_incoming(self, session: Session, packet_id: int) -> None:
+        """A QoS 2 packet id is free again."""
+        if session.incoming is not None:
+            session.incoming.pop(packet_id, None)
+        if session.durable:
+            self.journal.incoming(session, packet_id, False)
+
+    def released(self, session: Session, packet_id: int, pubcomp: bytes, error: BaseException | None) -> None:
+        """What a released QoS 2 message left behind is on disk: forget its packet id, then say so."""
+        connection = self.releasing.pop((session.number, packet_id), None)
+        if error is not None:
+            return
+        self.forget_incoming(session, packet_id)
+        if connection is not None:
+            connection.ack(JOURNAL, pubcomp)
+        self.need_turn()

@@ -1,0 +1,128 @@
+"""One turn: the batch to the sinks, acks that wait for nothing on their way, one write per connection."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+
+from edge.contract.bus import Publish
+from edge.protocol.mqtt.delivery import Delivery
+from edge.protocol.mqtt.hold import Hold, Release
+from edge.protocol.mqtt.sender import Sender
+from edge.protocol.mqtt.session import HELD, READY, Outgoing, Session
+from edge.protocol.mqtt.wire import JOURNAL
+
+logger = logging.getLogger(__name__)
+
+SEARCH_STEPS = 4_000
+"""Levels of retained topics that one turn looks at for new subscribers before it lets others have theirs."""
+
+
+class Turns(Delivery):
+    """What happens between two looks of the loop at its sockets."""
+
+    def turn(self) -> None:
+        """Hand the batch to the sinks, let go of acks that wait for nothing, write what gathered."""
+        self._scheduled = False
+        due, self._due, self.unfinished = self._due, self.unfinished, []
+        for connection in due:
+            connection.go_on()
+        if self._due:
+            self.need_turn()
+        if self._searching:
+            self._search()
+        if self.batch or self.acks:
+            self._settle_turn()
+        if self._unsent:
+            unsent, self._unsent = self._unsent, []
+            self.journal.after(lambda error: self._durable(unsent, error))
+        self.journal.flush(self.now_us)
+        if self.journal.failing and self.retrying is None:
+            self.retrying = self.deadlines.at(self.journal.retry_us, self._retry)
+        dirty, self.dirty = self.dirty, []
+        for sender in dirty:
+            sender.flush()
+            if sender.stalled:
+                sender.pump()
+        self._stamp = None
+
+    def _retry(self) -> None:
+        """Try the store again: the turn that follows hands over what it refused."""
+        self.retrying = None
+
+    def search(self, sender: Sender) -> None:
+        """Look for the retained messages of a connection's new subscriptions, when it is its turn."""
+        self._searching.append(sender)
+        self.need_turn()
+
+    def _search(self) -> None:
+        """Search within what one turn may cost; at least once."""
+        steps = 0
+        while self._searching and steps < SEARCH_STEPS:
+            steps += self._searching.popleft().search()
+        if self._searching:
+            self.need_turn()
+
+    def _settle_turn(self) -> None:
+        batch, self.batch = self.batch, []
+        self.messages_in += len(batch)
+        acks, self.acks = self.acks, []
+        journaled, self.journaled = self.journaled, set()
+        hold = Hold()
+        kept = self._offer_to_sinks(batch, hold) if batch else set()
+        on_journal = bool(kept & journaled) if journaled else False
+        for waits_for, connection, reply in acks:
+            if waits_for in kept:
+                wait: Hold | None = hold
+            elif waits_for == JOURNAL or waits_for in journaled:
+                wait, on_journal = hold, True
+            else:
+                wait = None
+            if isinstance(reply, Release):
+                reply.decide(waits_for in kept, hold, connection)
+                wait, on_journal = hold, True
+            connection.acked_with(reply, wait)
+        if on_journal:
+            hold.open += 1
+            self.journal.after(hold.done)
+        hold.done()
+
+    def _offer_to_sinks(self, batch: list[Publish], hold: Hold) -> set[int]:
+        kept: set[int] = set()
+        for sink in self._sinks:
+            hold.open += 1
+            try:
+                mine: Iterable[int] = sink(batch, hold.done)
+            except Exception as error:
+                logger.exception("a sink of the bus raised")
+                kept.update(range(len(batch)))
+                hold.done(error)
+                continue
+            if mine:
+                kept.update(mine)
+            else:
+                hold.open -= 1
+        return kept
+
+    def _durable(self, unsent: list[tuple[Session, Outgoing]], error: BaseException | None) -> None:
+        """Packet ids of QoS 2 are on disk: publish. If they are not, they wait for the next commit."""
+        if error is not None:
+            self._unsent += unsent
+            return
+        for session, out in unsent:
+            if out.state == HELD and session.inflight.get(out.packet_id) is out:
+                out.state = READY
+                if session.conn is not None:
+                    session.conn.durable(out)
+        self.need_turn()
+
+    def declare(self) -> None:
+        """Losses go to the ledger now. Before the store closes."""
+        self.journal.declare(self.now_us)
+
+    @property
+    def quiet(self) -> bool:
+        """Nothing gathers, nothing waits for the store."""
+        if self.batch or self.acks or not self.journal.idle:
+            return False
+        return not any(connection.holds_acks for connection in self.connections)
