@@ -103,27 +103,31 @@ _KEYS = {
     "mqtt_outgoing": ("number",),
     "mqtt_incoming": ("session", "packet_id"),
 }
+REMEMBERED = 1_000
+"""Principals whose text is kept."""
 _ROWS_AT_ONCE = 400
 """Rows of one statement: below SQLite's 32 766 parameters with every table."""
 
 
-def commit(changes: Changes, at: Stamp) -> Callable[[Unit], None]:
+def commit(changes: Changes, at: Stamp, texts: Texts) -> Callable[[Unit], None]:
     """A unit of work that writes changes as they are now, losses to the ledger."""
     boot = at.boot
     put: dict[str, list[Row]] = {
-        "mqtt_session": [_session_row(one, boot) for one in changes.sessions.values() if one is not None],
+        "mqtt_session": [_session_row(one, boot, texts) for one in changes.sessions.values() if one is not None],
         "mqtt_subscription": [
             _subscription_row(key[0], key[1], one) for key, one in changes.subscriptions.items() if one is not None
         ],
         "mqtt_outgoing": [
-            _outgoing_row(key[0], out) for key, out in changes.outgoing.items() if out is not None and not out.written
+            _outgoing_row(key[0], out, texts)
+            for key, out in changes.outgoing.items()
+            if out is not None and not out.written
         ],
         "mqtt_incoming": [
-            (*_message_row(one), *key, int(one.publish.retain), int(one.routed))
+            (*_message_row(one, texts), *key, int(one.publish.retain), int(one.routed))
             for key, one in changes.incoming.items()
             if isinstance(one, Message)
         ],
-        "mqtt_retained": [_message_row(one) for one in changes.retained.values() if one is not None],
+        "mqtt_retained": [_message_row(one, texts) for one in changes.retained.values() if one is not None],
     }
     gone: dict[str, list[Row]] = {
         "mqtt_session": [(number,) for number, one in changes.sessions.items() if one is None],
@@ -194,29 +198,32 @@ def _text(value: object) -> str:
     return msgspec.json.encode(value).decode()
 
 
-_WHO: dict[int, tuple[Principal, str]] = {}
-"""The text of principals lately seen, by identity: one device publishes many messages."""
+class Texts:
+    """Principals as text, each made once: a device publishes many messages. One per engine."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[Principal, str]] = {}
+
+    def of(self, who: Principal) -> str:
+        """JSON that `load` reads back."""
+        known = self._known.get(id(who))
+        if known is not None and known[0] is who:
+            return known[1]
+        if len(self._known) >= REMEMBERED:
+            self._known.clear()
+        text = _text({"kind": who.kind, "aid": who.aid, "via": who.via, "scopes": sorted(who.scopes)})
+        self._known[id(who)] = who, text
+        return text
 
 
-def _who(who: Principal) -> str:
-    known = _WHO.get(id(who))
-    if known is not None and known[0] is who:
-        return known[1]
-    if len(_WHO) > 1000:
-        _WHO.clear()
-    text = _text({"kind": who.kind, "aid": who.aid, "via": who.via, "scopes": sorted(who.scopes)})
-    _WHO[id(who)] = who, text
-    return text
-
-
-def _message_row(message: Message) -> Row:
+def _message_row(message: Message, texts: Texts) -> Row:
     publish = message.publish
     at = publish.at
     return (
         publish.topic,
         publish.payload,
         publish.qos,
-        _who(publish.who),
+        texts.of(publish.who),
         message.extra,
         at.boot,
         at.mono_us,
@@ -224,14 +231,14 @@ def _message_row(message: Message) -> Row:
     )
 
 
-def _session_row(session: Session, boot: int) -> Row:
+def _session_row(session: Session, boot: int, texts: Texts) -> Row:
     will, delay = session.will or (None, 0)
     since = -1 if session.conn is not None else session.since_us
     return (
         session.number,
         session.user,
         session.client_id,
-        _who(session.who),
+        texts.of(session.who),
         session.expiry_s,
         boot,
         since,
@@ -269,9 +276,9 @@ def _subscription_row(number: int, wanted: str, one: Subscription) -> Row:
     )
 
 
-def _outgoing_row(session: int, out: Outgoing) -> Row:
+def _outgoing_row(session: int, out: Outgoing, texts: Texts) -> Row:
     return (
-        *_message_row(out.message),
+        *_message_row(out.message, texts),
         out.number,
         session,
         out.packet_id,

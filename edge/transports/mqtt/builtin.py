@@ -36,7 +36,10 @@ GOODBYE_US = SECOND // 2
 
 
 class BuiltinEngine:
-    """Implements `edge.contract.bus.Bus`. Use in the loop; `load` before `listen`."""
+    """Implements `edge.contract.bus.BusEngine`. Use in the loop; `load` before `listen`."""
+
+    listens = True
+    promise = "an ack means on disk, for devices and for subscribers; what is given up is in the loss ledger"
 
     def __init__(
         self,
@@ -51,6 +54,7 @@ class BuiltinEngine:
         self._clock, self._gatekeeper, self._hot, self._limits = clock, gatekeeper, hot, limits
         self._certificates = gatekeeper if isinstance(gatekeeper, CertificateGatekeeper) else None
         self.loop = asyncio.get_running_loop()
+        self._texts = tables.Texts()
         self._broker = Broker(
             now=clock.now,
             ask=self._ask,
@@ -82,6 +86,14 @@ class BuiltinEngine:
     def expel(self, user: str) -> int:
         """Close a user's connections and forget the sessions; how many sessions."""
         return self._broker.expel(user)
+
+    def topics_changed(self) -> None:
+        """Capabilities read other topics now: look at the traffic classes again."""
+        self._broker.router.generation += 1
+
+    def facts(self) -> dict[str, object]:
+        """Nothing that `stats` does not show."""
+        return {}
 
     # Life.
 
@@ -192,7 +204,7 @@ class BuiltinEngine:
             done(result if isinstance(result, BaseException) else None)
             self._broker.need_turn()
 
-        self._hot.write(tables.commit(changes, self._clock.now()), finished)
+        self._hot.write(tables.commit(changes, self._clock.now(), self._texts), finished)
 
     def _here(self, stamp: Stamp) -> int:
         """A moment, maybe of another boot, on this boot's monotonic clock (may be negative)."""

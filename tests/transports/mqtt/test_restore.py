@@ -61,7 +61,7 @@ class DiskBox(Box):
         return stamp.mono_us
 
     def _write(self, changes: Changes, done: Done) -> None:
-        self.work.append(tables.commit(changes, self.broker.stamp))
+        self.work.append(tables.commit(changes, self.broker.stamp, tables.Texts()))
         super()._write(changes, done)
 
     def commit(self, error: BaseException | None = None) -> None:
