@@ -126,25 +126,53 @@ class Dispatcher:
         return await op.run(call)
 
     async def _write(self, op: Op, call: Call[Any]) -> Any:
-        run, key = op.run, str(getattr(call.params, op.once, "") or "") if op.once else ""
+        run, once, store = op.run, _Once(op, call), self._stores[op.file]
         assert run is not None  # noqa: S101  the table binds every operation
         if op.before is not None:
-            call.prepared = await op.before(call)
+            try:
+                call.prepared = await op.before(call)
+            except EdgeError:
+                # What was answered once is answered again, whatever has become of the world meanwhile.
+                if once.key and (kept := await store.read(once.answer)) is not None:
+                    return kept
+                raise
 
         def work(unit: Unit) -> Any:
-            if not key:
-                return run(call, unit)
-            name, who, digest = f"{call.surface}:{op.name}", call.who.aid, hashlib.blake2b(call.raw).digest()
-            if (kept := unit.once(name, who, key)) is not None:
-                if kept[0] != digest:
-                    raise Conflict(f"{op.once} {key!r} was already used for another {op.name}")
-                return msgspec.Raw(kept[1])
+            if (kept := once.answer(unit)) is not None:
+                return kept
             result = run(call, unit)
-            answer = result.result if isinstance(result, Outcome) else result
-            unit.keep(name, who, key, digest, dumps(answer), unit.wall_us + op.once_s * SECOND)
+            once.keep(unit, result)
             return result
 
-        return await self._stores[op.file].commit(work)
+        return await store.commit(work)
+
+
+class _Once:
+    """The key by which a repeat of a call is known, "" without one, and the answer that it got (design D23)."""
+
+    def __init__(self, op: Op, call: Call[Any]) -> None:
+        self._op, self._raw = op, call.raw
+        self.key = str(getattr(call.params, op.once, "") or "") if op.once else ""
+        self._place = (f"{call.surface}:{op.name}", call.who.aid, self.key)
+
+    def answer(self, unit: Unit) -> msgspec.Raw | None:
+        """The answer that is kept. Raises `Conflict` when the key was used for something else."""
+        kept = unit.once(*self._place) if self.key else None
+        if kept is None:
+            return None
+        if kept[0] != self._digest:
+            raise Conflict(f"{self._op.once} {self.key!r} was already used for another {self._op.name}")
+        return msgspec.Raw(kept[1])
+
+    def keep(self, unit: Unit, result: Any) -> None:
+        """Keep an answer, in the unit that did the work."""
+        if self.key:
+            answer = result.result if isinstance(result, Outcome) else result
+            unit.keep(*self._place, self._digest, dumps(answer), unit.wall_us + self._op.once_s * SECOND)
+
+    @property
+    def _digest(self) -> bytes:
+        return hashlib.blake2b(self._raw).digest()
 
 
 def _changes(op: Op) -> bool:

@@ -17,6 +17,7 @@ from edge.contract.errors import (
     NotFound,
     NotPermitted,
     SwitchedOff,
+    Unavailable,
 )
 from edge.contract.op import Call, Outcome, Params, op
 from edge.contract.principal import GUEST, NODE, Kind, Principal
@@ -44,6 +45,7 @@ class Kept(msgspec.Struct):
 class Notes:
     def __init__(self) -> None:
         self.prepared: list[object] = []
+        self.closed = False
 
     @op("note.add", scope="note:write", wire={"aun": ("note.add",)}, writes=True, once="key", before="weigh")
     def add(self, call: Call[Note], unit: Unit) -> Kept:
@@ -57,7 +59,14 @@ class Notes:
         return Kept(unit.append("note", "all", [call.params.text.encode()]))
 
     async def weigh(self, call: Call[Note]) -> int:
+        if self.closed:
+            raise Unavailable("closed")
         return len(call.params.text)
+
+    @op("note.jot", scope="note:write", wire={"aun": ("note.jot",)}, writes=True)
+    def jot(self, call: Call[Note], unit: Unit) -> Kept:
+        """Keep a note that nobody weighs; a repeat is one more."""
+        return Kept(unit.append("note", "all", [call.params.text.encode()]))
 
     @op("note.burn", scope="note:admin", wire={"aun": ("note.burn",)})
     async def burn(self, call: Call[Note]) -> None:
@@ -95,6 +104,11 @@ async def test_a_writing_operation_answers_after_its_commit(dispatcher: Dispatch
 async def test_what_before_returns_reaches_the_unit(dispatcher: Dispatcher, notes: Notes) -> None:
     await dispatcher.call("aun", "note.add", dumps({"text": "four"}), ALICE)
     assert notes.prepared == [4]
+
+
+async def test_a_write_needs_no_preparation_and_without_a_key_each_call_counts(dispatcher: Dispatcher) -> None:
+    raw = dumps({"text": "hi", "key": "k1"})
+    assert [(await dispatcher.call("aun", "note.jot", raw, ALICE)).result for _ in "ab"] == [Kept(1), Kept(2)]
 
 
 async def test_an_alias_is_folded_and_the_own_name_wins(dispatcher: Dispatcher) -> None:
@@ -149,6 +163,21 @@ async def test_a_repeat_with_the_same_key_gets_the_first_answer(dispatcher: Disp
         await dispatcher.call("aun", "note.add", dumps({"text": "other", "key": "k1"}), ALICE)
     assert (await dispatcher.call("aun", "note.add", raw, BOB)).result == Kept(2)
     assert await heads(dispatcher) == 2
+
+
+async def test_a_repeat_gets_its_answer_although_the_call_could_not_begin_now(
+    dispatcher: Dispatcher, notes: Notes
+) -> None:
+    raw = dumps({"text": "hi", "key": "k1"})
+    await dispatcher.call("aun", "note.add", raw, ALICE)
+    notes.closed = True
+    assert dumps((await dispatcher.call("aun", "note.add", raw, ALICE)).result) == b'{"seq":1}'
+    with pytest.raises(Conflict):
+        await dispatcher.call("aun", "note.add", dumps({"text": "other", "key": "k1"}), ALICE)
+    for fresh in ({"text": "hi", "key": "k2"}, {"text": "hi"}):
+        with pytest.raises(Unavailable):
+            await dispatcher.call("aun", "note.add", dumps(fresh), ALICE)
+    assert await heads(dispatcher) == 1
 
 
 async def test_one_area_asks_another_by_name(dispatcher: Dispatcher) -> None:

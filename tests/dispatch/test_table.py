@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+from typing import Annotated
+
 import pytest
 
-from edge.contract.op import Call, Empty, Params, op
+from edge.contract.op import Call, Empty, Outcome, Params, op
 from edge.dispatch.table import OpTable
 
 
@@ -30,6 +32,13 @@ class Bare:
         """Say nothing of types."""
 
 
+class Last:
+    @op("last.word", scope="any", wire={})
+    async def word(self, call: Call[Ask]) -> Annotated[Outcome, dict[str, str]]:
+        """Say the name back and close."""
+        return Outcome(result={"name": call.params.name}, close=1000)
+
+
 class Rival:
     @op("rival.ask", scope="any", wire={"aun": ("one.query",)})
     async def ask(self, call: Call[Ask]) -> None:
@@ -54,6 +63,10 @@ def test_params_result_and_reference_text_come_from_the_method() -> None:
 def test_a_method_that_names_no_records_takes_nothing_and_answers_anything() -> None:
     found = OpTable(Bare()).get("bare.do")
     assert (found.params, found.result) == (Empty, object)
+
+
+def test_what_answers_with_an_outcome_names_the_record_inside() -> None:
+    assert OpTable(Last()).get("last.word").result == dict[str, str]
 
 
 def test_two_operations_may_not_claim_one_wire_name() -> None:
