@@ -16,7 +16,7 @@ import reference_methods  # noqa: E402
 
 import edge  # noqa: E402
 from edge.cli.parser import build, verbs_of  # noqa: E402
-from edge.config.declared import SECTIONS, settings  # noqa: E402
+from edge.config.declared import SECTIONS, settings, split  # noqa: E402
 from edge.config.ports import PORTS  # noqa: E402
 from edge.contract.limit import REGISTRY  # noqa: E402
 
@@ -63,7 +63,7 @@ def settings_page() -> str:
         lines += ["", f"## `[{section}]`", "", (kind.__doc__ or "").strip(), ""]
         lines += [_row("setting", "default", "allowed", "example", "what it is"), _row(*["---"] * 5)]
         for one in settings():
-            if one.key.startswith(f"{section}."):
+            if split(one.key)[0] == section:
                 default, example = f"`{_toml(one.default)}`", f"`{_toml(one.example)}`"
                 lines.append(_row(f"`{one.key}`", default, one.allowed, example, one.about))
     lines += ["", "## Ports", "", _PORT_WORDS, "", _row("name", "setting", "usual address", "what")]

@@ -38,13 +38,21 @@ def _screen(said: Mapping[str, Any]) -> dict[str, Any]:
         "left off": said["left_off"],
         "store": f"READ-ONLY: {', '.join(closed)}" if closed else "takes writes",
         "devices": f"{said['devices']} with {said['skills']} skills",
-        "mqtt": f"{mqtt['connections']} connected, {mqtt['retained']} retained",
+        "mqtt": _bus(mqtt),
         "clock": "sure" if clock["sure"] else "not sure of the date: no source has confirmed it",
         "certificate": f"until {show.moment(said['tls_until'] * 1_000_000)}",
         "insecure local": "YES: callers from this machine need no token" if said["insecure_local"] else "no",
         "limits hit": said["limit_hits"],
         "tasks failed": said["background_tasks"]["failed"],
     }
+
+
+def _bus(mqtt: Mapping[str, Any]) -> str:
+    """The engine, how it is, and what it promises where that is less than its own."""
+    if mqtt["engine"] == "external":
+        return f"external broker {mqtt['broker']}: {mqtt['state']}; {mqtt['queued']} to send; {mqtt['promise']}"
+    words = f"{mqtt['connections']} connected, {mqtt['retained']} retained"
+    return words if mqtt["engine"] == "builtin" else f"{mqtt['engine']}: {words}; {mqtt['promise']}"
 
 
 def methods(options: Namespace) -> int:
@@ -61,6 +69,10 @@ def device_add(options: Namespace) -> int:
         show.as_json(said)
         return Exit.OK
     show.facts(said)
+    if not said["mqtt"]:
+        print("\nDevices connect to a broker of your own: give it a user there, and its topics this name in")
+        print(f"mqtt.external.principals:  aun-edge config set mqtt.external.principals.{said['name']}={said['name']}")
+        return Exit.OK
     user = f"-u {said['username']} -P {said['password']}"
     print("\nThe password is shown this once. Try it on this machine:")
     print(f"  mosquitto_pub {_reach(said['mqtt'])} {user} -q 1 -t aun/v1/{said['username']}/online -m 1")

@@ -89,6 +89,50 @@ class MqttSettings(Section, frozen=True, kw_only=True):
     )
     alias_listen: Annotated[str, address("A second plain MQTT door.", "127.0.0.1:9012")] = "off"
     tls_alias_listen: Annotated[str, address("A second door for MQTT over TLS.", "0.0.0.0:9013")] = "off"
+    engine: Annotated[
+        Literal["builtin", "external"],
+        say("Who is the broker: this node, or one of your own.", "external"),
+    ] = "builtin"
+
+
+class ExternalSettings(Section, frozen=True, kw_only=True):
+    """The broker of `mqtt.engine = "external"`: Mosquitto, EMQX, NanoMQ or another."""
+
+    host: Annotated[str, say("Name or address of the broker.", "broker.lan")] = "127.0.0.1"
+    port: Annotated[int, say("Its port.", 8883, ge=1, le=65535)] = 1883
+    username: Annotated[str, say("The user that this node is there.", "aun-edge")] = ""
+    password_file: Annotated[str, say("File with that user's password.", "/etc/aun-edge/broker.password")] = ""
+    tls: Annotated[bool, say("Speak TLS with it.", True)] = False
+    tls_ca: Annotated[str, say("PEM file with its authority; empty: the system's.", "/etc/ssl/broker-ca.pem")] = ""
+    version: Annotated[
+        Literal["auto", "5", "3.1.1"],
+        say("MQTT version; `auto` begins with 5 and goes back to 3.1.1 where that is refused.", "3.1.1"),
+    ] = "auto"
+    client_id: Annotated[str, say("Client id there; empty: made from the issuer.", "kitchen-box")] = ""
+    keepalive_s: Annotated[
+        int,
+        say("Seconds of silence before a ping; after twice as long the broker is taken for dead.", 60, ge=5, le=600),
+    ] = 20
+    filters: Annotated[
+        list[str], say("Topic filters heard besides those of the conventions and the principals.", ["plant/#"])
+    ] = []
+    principals: Annotated[
+        dict[str, str],
+        say(
+            "Whose a topic is, by prefix: that broker does not say who publishes. Empty: one principal has all of it.",
+            {"zigbee2mqtt": "zigbee", "garden/pump/": "pump"},
+            extra={"allowed": "a table of topic prefixes (no wildcard; `#` is the rest) and names"},
+        ),
+    ] = {}
+    spool_s: Annotated[
+        int,
+        say(
+            "Seconds that what the node publishes waits for that broker; then it is declared lost.",
+            60,
+            ge=1,
+            le=604_800,
+        ),
+    ] = 300
 
 
 class TlsSettings(Section, frozen=True, kw_only=True):
@@ -186,6 +230,7 @@ SECTIONS: dict[str, type[Section]] = {
     "node": NodeSettings,
     "http": HttpSettings,
     "mqtt": MqttSettings,
+    "mqtt.external": ExternalSettings,
     "tls": TlsSettings,
     "auth": AuthSettings,
     "log": LogSettings,
@@ -234,9 +279,23 @@ def keys() -> list[str]:
     return declared + [f"limits.{name}" for name in limit.REGISTRY]
 
 
+def split(key: str) -> tuple[str, str]:
+    """Section and name of a key: the longest section that it begins with, else what stands before the first dot."""
+    for section in sorted(SECTIONS, key=len, reverse=True):
+        if key.startswith(f"{section}."):
+            return section, key[len(section) + 1 :]
+    section, _, name = key.partition(".")
+    return section, name
+
+
+def attribute(section: str) -> str:
+    """What a section is called in `Config`."""
+    return section.replace(".", "_")
+
+
 def hint_of(key: str) -> Any:
     """The declared type of a key; an entry of a table (`log.levels.<module>`) has its value's. Raises `KeyError`."""
-    section, _, name = key.partition(".")
+    section, name = split(key)
     if section == "limits":
         return LIMIT if limit.REGISTRY[name] else None
     declared = hints(SECTIONS[section])

@@ -70,6 +70,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     node: declared.NodeSettings = declared.NodeSettings()
     http: declared.HttpSettings = declared.HttpSettings()
     mqtt: declared.MqttSettings = declared.MqttSettings()
+    mqtt_external: declared.ExternalSettings = declared.ExternalSettings()
     tls: declared.TlsSettings = declared.TlsSettings()
     auth: declared.AuthSettings = declared.AuthSettings()
     log: declared.LogSettings = declared.LogSettings()
@@ -87,12 +88,12 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
 
     def value(self, key: str) -> Any:
         """The value of `section.key`. Raises `KeyError`."""
-        section, _, name = key.partition(".")
+        section, name = declared.split(key)
         if section == "limits":
             return self.limits[name] if name in self.limits else limit.REGISTRY[name].default
         if name not in SECTIONS[section].__struct_fields__:
             raise KeyError(key)
-        return getattr(getattr(self, section), name)
+        return getattr(getattr(self, declared.attribute(section)), name)
 
     def limits_overrides(self) -> dict[str, int]:
         """The limits that differ from their declaration, for `Limits(overrides)`."""
@@ -267,7 +268,7 @@ class _Reading:
         sections: dict[str, dict[str, Any]] = {name: {} for name in SECTIONS}
         limits: dict[str, int] = {}
         for key, value in self.values.items():
-            section, _, name = key.partition(".")
+            section, name = declared.split(key)
             table, _, entry = name.partition(".")
             if section == "limits":
                 limits[name] = value
@@ -275,7 +276,7 @@ class _Reading:
                 sections[section][table] = {**sections[section].get(table, {}), entry: value}
             else:
                 sections[section][name] = value
-        made: dict[str, Any] = {name: kind(**sections[name]) for name, kind in SECTIONS.items()}
+        made: dict[str, Any] = {declared.attribute(name): kind(**sections[name]) for name, kind in SECTIONS.items()}
         config = Config(state_dir=state_dir, profile=profile, limits=limits, origins=self.origins, **made)
         self.problems.extend(_disagreements(config))
         self.refuse()
@@ -301,6 +302,10 @@ def _disagreements(config: Config) -> Iterator[Problem]:
     for given, missing in (("tls.cert", "tls.key"), ("tls.key", "tls.cert")):
         if config.value(given) and not config.value(missing):
             yield Problem(given, config.origin(given), f"{missing} is missing; a certificate and its key come together")
+    for prefix in config.mqtt_external.principals:
+        if not re.fullmatch(r"#|[^+#\s$][^+#\0]*", prefix):
+            key = f"mqtt.external.principals.{prefix}"
+            yield Problem(key, config.origin(key), f"{prefix!r} is refused; allowed: a topic prefix, or #")
 
 
 def _from_text(text: str, hint: Any) -> Any:
@@ -392,7 +397,7 @@ def _toml(values: Mapping[str, Any]) -> str:
 
 
 def _toml_key(key: str) -> str:
-    section, _, name = key.partition(".")
+    section, name = declared.split(key)
     if section == "limits":
         return f'limits."{name}"'
     table, _, entry = name.partition(".")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import msgspec
 
@@ -45,6 +45,50 @@ class Bus(Protocol):
 
     def expel(self, user: str) -> int:
         """Close every connection and forget every session of an MQTT user (revoked, forgotten); how many."""
+        ...
+
+
+class BusEngine(Bus, Protocol):
+    """A bus with its life. `listens` is False when devices connect elsewhere; `promise` says what an ack means."""
+
+    listens: bool
+    promise: str
+
+    async def load(self) -> None:
+        """Take up what the last run left. Before anybody is let in."""
+        ...
+
+    async def serve(self, sock: Any, *, ssl: Any = None, entrance: Any = ..., ws: bool = False) -> int:
+        """Listen on a bound `socket.socket`, with an `SSLContext` or without; its port. `entrance` says who may use
+        it (the engine's own record). Raises `ValueError` for what the engine cannot do."""
+        ...
+
+    def topics_changed(self) -> None:
+        """Capabilities read other topics now: their traffic classes may be others, and more may be to hear."""
+        ...
+
+    def stop_accepting(self) -> None:
+        """No new connections."""
+        ...
+
+    def stop_reading(self) -> None:
+        """Nothing more from those that are connected."""
+        ...
+
+    async def close(self) -> None:
+        """Let commits finish and acks get out, then end every connection."""
+        ...
+
+    async def ping(self) -> None:
+        """Return when a turn of the bus is over."""
+        ...
+
+    def stats(self) -> dict[str, int]:
+        """How much there is, and how often what happened; names with a dot count what went wrong, by reason."""
+        ...
+
+    def facts(self) -> dict[str, object]:
+        """What else `status` shows."""
         ...
 
 

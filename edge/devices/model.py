@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 import msgspec
 
@@ -11,6 +11,7 @@ from edge.contract.capability import Capability
 from edge.contract.time import SECOND, Clock, Stamp
 from edge.protocol.discovery.record import Component, Payload, Presence
 from edge.protocol.discovery.template import NO_SAMPLE
+from edge.protocol.mqtt.router import CLASSES, rank_of
 from edge.store.devices import PRESENT, CapabilityRow, DeviceRow
 from edge.store.readings import UNKNOWN_TIME
 
@@ -178,6 +179,20 @@ class Routes:
 
     def __init__(self) -> None:
         self._routes: dict[str, Route] = {}
+        self.on_change: list[Callable[[], None]] = []
+        """Called whenever topics come or go."""
+
+    def topics(self) -> Collection[str]:
+        """Every topic that is read."""
+        return self._routes.keys()
+
+    def traffic(self, topic: str) -> str:
+        """The traffic class of a topic: of the most important capability that reads it; availability is state."""
+        route = self._routes.get(topic)
+        if route is None:
+            return CLASSES[0]
+        ranks = [rank_of(cap.what.traffic) for cap in route.readers] + [1] * bool(route.presences)
+        return CLASSES[max(ranks, default=0)]
 
     def get(self, topic: str) -> Route | None:
         """The route of a topic."""
@@ -192,6 +207,7 @@ class Routes:
             self._at(cap.component.reader.topic).readers[cap] = None
         for index, one in enumerate(cap.component.availability.topics):
             self._at(one.topic).presences[cap, index] = None
+        self._changed()
 
     def remove(self, cap: Cap) -> None:
         """Listen no more for a capability."""
@@ -199,6 +215,11 @@ class Routes:
             self._gone(cap.component.reader.topic, cap)
         for index, one in enumerate(cap.component.availability.topics):
             self._gone(one.topic, cap, index)
+        self._changed()
+
+    def _changed(self) -> None:
+        for call in self.on_change:
+            call()
 
     def _gone(self, topic: str, cap: Cap, index: int | None = None) -> None:
         route = self._routes.get(topic)

@@ -25,6 +25,7 @@ from edge.dispatch.areas import Areas
 from edge.dispatch.dispatcher import Dispatcher
 from edge.dispatch.hub import Hub
 from edge.dispatch.table import OpTable
+from edge.node.bus import make_bus
 from edge.node.names import own_names
 from edge.node.renewal import Renewal
 from edge.node.tasks import Tasks
@@ -64,7 +65,6 @@ from edge.transports.ctl import ControlSocket
 from edge.transports.http import a2a, agent_md, aun, health, pki
 from edge.transports.http.app import build_app
 from edge.transports.http.listener import Terms
-from edge.transports.mqtt.builtin import BuiltinEngine
 
 
 class Asked(Protocol):
@@ -156,12 +156,22 @@ class House:
         """The bus, what devices say and do, and how long it is kept."""
         config, issuer = self._config, self.issuer
         self.gatekeeper = Gatekeeper(self.node, issuer, self.clock, self.limits)
-        self.bus = BuiltinEngine(clock=self.clock, gatekeeper=self.gatekeeper, hot=self.hot, limits=self.limits)
         self.registry = Registry(issuer, self.clock, self.node, self.hot, self.limits)
+        self.bus, admission = make_bus(
+            config,
+            issuer,
+            clock=self.clock,
+            gatekeeper=self.gatekeeper,
+            hot=self.hot,
+            limits=self.limits,
+            losses=self.losses,
+            spawn=self._tasks.spawn,
+            routes=self.registry.routes,
+        )
         self.gate = Gate(self.registry, self.bus, self.clock, confirm_us=config.devices.confirm_s * SECOND)
         self.intake = Intake(
             self.registry,
-            self.gatekeeper.admission,
+            admission,
             self.hub,
             events=self.gate,
             prefix=config.devices.discovery_prefix,
@@ -444,7 +454,12 @@ class House:
                 db.name: {**db.stats(), "read_only": db.read_only, "damage": db.damage, "doubt": db.doubt}
                 for db in (self.node, self.hot)
             },
-            "mqtt": {"engine": "builtin", **self.bus.stats()},
+            "mqtt": {
+                "engine": self._config.mqtt.engine,
+                "promise": self.bus.promise,
+                **self.bus.facts(),
+                **self.bus.stats(),
+            },
             "channels": len(self.channels),
             "devices": len(self.registry.devices()),
             "skills": len(self.gate.skills()),

@@ -137,6 +137,9 @@ class Node:
 
     async def _listen(self, listener: Listener) -> None:
         """Open one listener, or leave it off and say why. Raises `StartFailed` when somebody asked for this one."""
+        if listener.name.startswith("mqtt") and not self.house.bus.listens:
+            self.left_off[listener.name] = "devices connect to the broker of mqtt.external"
+            return
         try:
             sock = bind_remembered(self._ports, listener.name, listener.host, listener.port)
         except OSError as error:

@@ -20,6 +20,7 @@ from edge.store import (
     push,
     read_states,
     readings,
+    spool,
     tasks,
 )
 from edge.store.migration import Migration
@@ -37,6 +38,7 @@ MIGRATIONS: list[Migration] = [
     *messages.MIGRATIONS,
     *read_states.MIGRATIONS,
     *mqtt.MIGRATIONS,
+    *spool.MIGRATIONS,
     *tasks.MIGRATIONS,
     *push.MIGRATIONS,
     *groups.MIGRATIONS,

@@ -274,3 +274,26 @@ def test_a_local_setting_that_would_stop_the_start_is_refused(place: Place, chan
 def test_settings_that_need_each_other_are_set_together(place: Place) -> None:
     text = edit_local(place.state, {"tls.cert": "/c.pem", "tls.key": "/k.pem"}, system_file=place.etc)
     assert 'tls.cert = "/c.pem"\ntls.key = "/k.pem"' in text
+
+
+def test_a_section_below_a_section_is_read_from_every_place(place: Place) -> None:
+    place.write("etc/aun-edge.toml", '[mqtt]\nengine = "external"\n[mqtt.external]\nhost = "a"\nport = 1\n')
+    place.write("state/config.d/90-local.toml", 'mqtt.external.principals."zigbee2mqtt/x" = "z"\n')
+    environ = {"AUN_EDGE_MQTT_EXTERNAL_PORT": "2"}
+    config = place.load(environ=environ, sets=["mqtt.external.keepalive_s=30", "mqtt.external.filters=a/#,b"])
+    asked = config.mqtt_external
+    assert (config.mqtt.engine, asked.host, asked.port, asked.keepalive_s) == ("external", "a", 2, 30)
+    assert (asked.principals, asked.filters) == ({"zigbee2mqtt/x": "z"}, ["a/#", "b"])
+    assert config.value("mqtt.external.port") == 2
+    text = edit_local(place.state, {"mqtt.external.tls": "true"}, system_file=place.etc)
+    assert text.splitlines()[1:] == [
+        'mqtt.external.principals."zigbee2mqtt/x" = "z"',
+        "mqtt.external.tls = true",
+    ]
+
+
+def test_a_prefix_with_a_wildcard_is_refused(place: Place) -> None:
+    place.write("etc/aun-edge.toml", '[mqtt.external.principals]\n"#" = "rest"\n"a/+" = "b"\n')
+    assert place.refusals() == [
+        "etc/aun-edge.toml:3: mqtt.external.principals.a/+: 'a/+' is refused; allowed: a topic prefix, or #"
+    ]

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import msgspec
+
 from edge.contract.capability import Capability
 from edge.contract.time import SECOND, Stamp
 from edge.contract.wire import JsonLimits
@@ -84,3 +86,18 @@ def test_an_unsure_clock_dates_what_arrived_since_its_start_and_nothing_before()
 def test_a_device_is_called_by_its_name_or_its_slug() -> None:
     assert Device(DeviceRow(slug="d", aid="a")).title == "d"
     assert Device(DeviceRow(slug="d", aid="a", name="D")).title == "D"
+
+
+def test_a_topic_has_the_class_of_its_most_important_reader_and_changes_are_told() -> None:
+    routes, plain, alarm = Routes(), cap("plain"), cap("alarm", "t", Presence("a"))
+    told: list[int] = []
+    routes.on_change.append(lambda: told.append(len(routes.topics())))
+    what = msgspec.structs.replace(alarm.component.cap, traffic="alarm")
+    alarm.component = msgspec.structs.replace(alarm.component, cap=what)
+    routes.add(plain)
+    assert routes.traffic("t") == "telemetry"
+    routes.add(alarm)
+    assert [routes.traffic(topic) for topic in ("t", "a", "elsewhere")] == ["alarm", "state", "telemetry"]
+    assert sorted(routes.topics()) == ["a", "t"]
+    routes.remove(alarm)
+    assert (routes.traffic("t"), told) == ("telemetry", [1, 2, 1])

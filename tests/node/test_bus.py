@@ -1,0 +1,85 @@
+"""The engine that the settings name is the node's bus, and `status` says what it promises."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import aiomqtt
+import pytest
+
+from edge.contract.principal import Kind, Principal
+from edge.node.life import Node
+from tests.support.mosquitto import Mosquitto
+from tests.support.node import running
+
+OWNER = Principal(kind=Kind.OPERATOR, aid="", scopes=frozenset({"*"}), via="control")
+
+
+async def ask(node: Node, op: str, /, **params: Any) -> Any:
+    return (await node.house.dispatcher.call("edge", op, json.dumps(params).encode(), OWNER)).result
+
+
+async def test_the_usual_engine_promises_acks_from_disk_and_knows_traffic_classes(tmp_path: Path) -> None:
+    async with running(tmp_path / "state") as node:
+        mqtt = (await ask(node, "status"))["mqtt"]
+        assert (mqtt["engine"], node.house.bus.listens) == ("builtin", True)
+        assert "on disk" in mqtt["promise"]
+        added = await ask(node, "device.add", name="house")
+        host, port = node.endpoints["mqtt"].removeprefix("mqtt://").rsplit(":", 1)
+        async with aiomqtt.Client(host, int(port), username="house", password=added.password) as client:
+            smoke = {"name": "Smoke", "unique_id": "s", "device_class": "smoke", "state_topic": "house/smoke"}
+            await client.publish("homeassistant/binary_sensor/house/s/config", json.dumps(smoke), qos=1)
+        assert node.house.registry.routes.traffic("house/smoke") == "alarm"
+        broker = node.house.bus._broker  # type: ignore[attr-defined]
+        assert broker.router.route("house/smoke").rank == 2
+
+
+@pytest.fixture
+def mosquitto(tmp_path: Path) -> Iterator[Mosquitto]:
+    with Mosquitto(tmp_path / "mosquitto") as made:
+        yield made
+
+
+@pytest.fixture
+async def node(tmp_path: Path, mosquitto: Mosquitto) -> AsyncIterator[Node]:
+    sets = ("mqtt.engine=external", f"mqtt.external.port={mosquitto.port}", "mqtt.external.principals=#=rest,hall=hall")
+    async with running(tmp_path / "state", *sets) as made:
+        yield made
+
+
+@pytest.mark.needs("mosquitto")
+async def test_over_an_external_broker_a_device_becomes_a_skill_that_can_be_called(
+    node: Node, mosquitto: Mosquitto
+) -> None:
+    switch = {"name": "S", "unique_id": "s", "state_topic": "plug/s", "command_topic": "plug/s/set"}
+
+    async def plug(client: aiomqtt.Client) -> None:
+        async for message in client.messages:
+            await client.publish("plug/s", message.payload, qos=1)
+
+    async with aiomqtt.Client("127.0.0.1", mosquitto.port) as client, asyncio.TaskGroup() as group:
+        await client.subscribe("plug/s/set", qos=1)
+        await client.publish("homeassistant/switch/plug/s/config", json.dumps(switch), qos=1, retain=True)
+        answering = group.create_task(plug(client))
+        while "plug/s" not in node.house.bus.broker.hearing:  # type: ignore[attr-defined]
+            await asyncio.sleep(0.01)
+        (found,) = await ask(node, "skill.list")
+        done = await ask(node, "skill.call", skill=found.id, params={"value": "on"}, timeout_s=10, wait_s=9)
+        assert done.state == "completed"
+        assert (await ask(node, "skill.list"))[0].value is True
+        answering.cancel()
+
+
+@pytest.mark.needs("mosquitto")
+async def test_an_external_broker_is_shown_with_what_it_does_not_promise(node: Node, mosquitto: Mosquitto) -> None:
+    mqtt = (await ask(node, "status"))["mqtt"]
+    assert (mqtt["engine"], mqtt["broker"]) == ("external", f"127.0.0.1:{mosquitto.port}")
+    assert "crash" in mqtt["promise"]
+    assert set(mqtt["principals"]) == {"rest", "hall"}
+    assert "mqtt" not in node.endpoints
+    assert "broker" in node.left_off["mqtt"]
+    assert (await ask(node, "device.add", name="pump")).mqtt == ""
