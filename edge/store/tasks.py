@@ -58,7 +58,7 @@ _HEAD = "SELECT head FROM task WHERE id = ?"
 _MESSAGES = "SELECT body FROM task_message WHERE task = ? ORDER BY n"
 _ARTIFACTS = "SELECT body FROM task_artifact WHERE task = ? ORDER BY n"
 _EVENTS = "SELECT seq, kind, boot, mono_us, body FROM task_event WHERE task = ? AND seq > ? ORDER BY seq LIMIT ?"
-_LIVE = "SELECT head FROM task WHERE live = 1 AND id > ? ORDER BY id LIMIT ?"
+_LIVE = "SELECT id, head FROM task WHERE live = 1 AND id > ? ORDER BY id LIMIT ?"
 _COUNT_LIVE = "SELECT count(*) FROM task WHERE owner = ? AND live = 1"
 _PAGE = """SELECT p.made, t.head FROM task_party p JOIN task t ON t.id = p.task
     WHERE p.aid = ? AND p.made < ? ORDER BY p.made DESC LIMIT ?"""
@@ -117,23 +117,31 @@ def _put_lists(unit: Unit, old: Task | None, new: Task) -> None:
 
 
 def load(unit: Unit, task_id: str) -> Task | None:
-    """One task with everything that was said and made."""
+    """One task with everything that was said and made; None also for one whose rows are damaged."""
     rows = unit.run(_HEAD, (task_id,))
-    if not rows:
+    head = _task(rows[0][0]) if rows else None
+    if head is None:
         return None
-    return msgspec.structs.replace(
-        _task(rows[0][0]),
-        messages=tuple(_read(unit, _MESSAGES, task_id, Message)),
-        artifacts=tuple(_read(unit, _ARTIFACTS, task_id, Artifact)),
-    )
+    try:
+        return msgspec.structs.replace(
+            head,
+            messages=tuple(_read(unit, _MESSAGES, task_id, Message)),
+            artifacts=tuple(_read(unit, _ARTIFACTS, task_id, Artifact)),
+        )
+    except (msgspec.DecodeError, UnicodeError):
+        return None
 
 
 def _read(unit: Unit, sql: str, task_id: str, kind: Any) -> Iterable[Any]:
     return (msgspec.json.decode(cast(bytes, body), type=kind) for (body,) in unit.run(sql, (task_id,)))
 
 
-def _task(head: object) -> Task:
-    return msgspec.json.decode(cast(bytes, head), type=Task)
+def _task(head: object) -> Task | None:
+    """SQLite vouches for the shape of a file, not for what is in a row."""
+    try:
+        return msgspec.json.decode(cast(bytes, head), type=Task)
+    except (msgspec.DecodeError, UnicodeError):
+        return None
 
 
 def events(unit: Unit, task_id: str, after: int = 0, rows: int = 1000) -> list[Entry]:
@@ -142,9 +150,9 @@ def events(unit: Unit, task_id: str, after: int = 0, rows: int = 1000) -> list[E
     return [Entry(seq, kind, Stamp(boot, mono), body) for seq, kind, boot, mono, body in found]
 
 
-def live(unit: Unit, after: str = "", rows: int = 500) -> list[Task]:
-    """Heads of tasks that are not over, by id from above `after` on."""
-    return [_task(head) for (head,) in unit.run(_LIVE, (after, rows))]
+def live(unit: Unit, after: str = "", rows: int = 500) -> list[tuple[str, Task | None]]:
+    """Heads of tasks that are not over, by id from above `after` on; None for a damaged one."""
+    return [(cast(str, task_id), _task(head)) for task_id, head in unit.run(_LIVE, (after, rows))]
 
 
 def count_live(unit: Unit, owner: str) -> int:
@@ -154,8 +162,11 @@ def count_live(unit: Unit, owner: str) -> int:
 
 def page(
     unit: Unit, aid: str, rows: int, before: int | None = None, states: Sequence[State] = ()
-) -> list[tuple[int, Task]]:
-    """Heads of the tasks that `aid` takes part in, newest first, each with its place; go on below the last place."""
+) -> list[tuple[int, Task | None]]:
+    """Heads of the tasks that `aid` takes part in, newest first, each with its place; go on below the last place.
+
+    None for a damaged one.
+    """
     top = 1 << 62 if before is None else before
     if states:
         sql = _PAGE_STATES.format(", ".join("?" * len(states)))

@@ -95,10 +95,24 @@ class TaskService:
         self._ends.append(core.fanout.watch("device", None, self._device_changed))
         batch = await core.node.read(table.live)
         while batch:
-            for found in batch:
-                self._resume(found)
-            batch = await core.node.read(partial(table.live, after=batch[-1].id))
+            for task_id, found in batch:
+                if found is None:
+                    await self._give_up(task_id)
+                else:
+                    self._resume(found)
+            batch = await core.node.read(partial(table.live, after=batch[-1][0]))
         self._keep_house()
+
+    async def _give_up(self, task_id: str) -> None:
+        """A task whose row is damaged is lost, and said to be (promises P2, P3)."""
+        log.error("task %s cannot be read any more", task_id)
+        at = self._core.clock.now()
+
+        def work(unit: Unit) -> None:
+            table.forget(unit, [task_id])
+            unit.lose(Gap(table.LOG, task_id, 0, 0, 1, "unreadable", "store", at))
+
+        await self._core.node.commit(work)
 
     def close(self) -> None:
         """No more timers, no more watching."""
@@ -292,7 +306,7 @@ class TaskService:
         name = name_of(call.who)
         found = await self._core.node.read(lambda unit: table.page(unit, name, rows + 1, before, states))
         more = len(found) > rows
-        items = [view.aun_head(head, self._core.when) for _, head in found[:rows]]
+        items = [view.aun_head(head, self._core.when) for _, head in found[:rows] if head is not None]
         return r.Listed(items, str(found[rows - 1][0]) if more else None, more)
 
     @op(

@@ -746,3 +746,19 @@ async def test_a_skill_call_that_takes_too_long_says_where_it_stands(tmp_path: P
         with pytest.raises(TaskNotFound):
             await house.get(ALICE, answer["task_id"])
         assert (await house.get(OPERATOR, answer["task_id"]))["owner"] == "operator"
+
+
+async def test_a_task_whose_row_is_damaged_is_declared_lost_and_keeps_nothing_from_starting(tmp_path: Path) -> None:
+    clock = Boots()
+    async with world(tmp_path, ROBOT, clock=clock) as house:
+        broken, kept = [(await house.create(ALICE, ROBOT.aid, "kitchen"))["task_id"] for _ in range(2)]
+        await house.node.commit(lambda unit: unit.run("UPDATE task SET head = x'7b' WHERE id = ?", (broken,)))
+        assert [one["task_id"] for one in (await house.call(ALICE, "task.list"))["items"]] == [kept]
+    clock.reboot()
+    async with world(tmp_path, ROBOT, clock=clock) as house:
+        assert [order.task_id for order in house.gate.orders] == [kept]
+        assert [(drop.log, drop.reason, drop.count) for drop in await house.node.read(ledger.drops)] == [
+            ("task", "unreadable", 1)
+        ]
+        with pytest.raises(TaskNotFound):
+            await house.get(ALICE, broken)
