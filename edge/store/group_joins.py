@@ -64,6 +64,7 @@ _REVOKE_CODE = "UPDATE group_code SET revoked = 1 WHERE code = ?"
 _OLD = """SELECT EXISTS (SELECT 1 FROM group_invite WHERE status <> 'pending' AND updated_ms < ?1)
     OR EXISTS (SELECT 1 FROM group_request WHERE status <> 'pending' AND updated_ms < ?1)
     OR EXISTS (SELECT 1 FROM group_code WHERE until_ms < ?1)"""
+_CLEAR = tuple(f"DELETE FROM {table} WHERE gid = ?" for table in ("group_request", "group_code"))
 _FORGET_DEAD = "DELETE FROM group_code WHERE gid = ? AND (revoked OR used >= max_uses OR until_ms <= ?)"
 _FORGET_CODES = "DELETE FROM group_code WHERE until_ms < ?"
 
@@ -202,6 +203,12 @@ def revoke_code(unit: Unit, text: str) -> None:
 def forget_dead_codes(unit: Unit, gid: str, now_ms: int) -> None:
     """Remove the codes of a group that let nobody in any more."""
     unit.run(_FORGET_DEAD, (gid, now_ms))
+
+
+def clear(unit: Unit, gid: str) -> None:
+    """Forget the requests and codes of a group that has ended."""
+    for statement in _CLEAR:
+        unit.run(statement, (gid,))
 
 
 def has_old(unit: Unit, before_ms: int) -> bool:

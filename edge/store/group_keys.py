@@ -60,6 +60,8 @@ _PUT_STATE = "INSERT OR REPLACE INTO group_state (gid, proposal_id, chain, confi
 _STATE_OF = "SELECT proposal_id, chain, confirmed_ms FROM group_state WHERE gid = ?"
 _FORGET_SETTLED = """DELETE FROM group_proposal WHERE status <> 'pending' AND created_ms < ?
     AND proposal_id NOT IN (SELECT proposal_id FROM group_state)"""
+_KEY_TABLES = ("group_spk", "group_proposal", "group_state", "group_rotation")
+_CLEAR = tuple(f"DELETE FROM {table} WHERE gid = ?" for table in _KEY_TABLES)
 _R = """gid, rotation_id, base, target, reason, commitment, expected, required, acked, status, by, lease_ms,
     created_ms"""
 _PUT_ROTATION = f"INSERT OR REPLACE INTO group_rotation ({_R}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
@@ -196,6 +198,12 @@ def state(unit: Unit, gid: str) -> State | None:
 def forget_settled(unit: Unit, before_ms: int) -> None:
     """Remove proposals that were settled long ago and are not the state."""
     unit.run(_FORGET_SETTLED, (before_ms,))
+
+
+def clear(unit: Unit, gid: str) -> None:
+    """Forget the keys, states and rotations of a group that has ended."""
+    for statement in _CLEAR:
+        unit.run(statement, (gid,))
 
 
 def put_rotation(unit: Unit, rotation: Rotation, keep: int) -> None:

@@ -70,7 +70,7 @@ _OF = f"""SELECT {_GROUP_COLUMNS}, {_MEMBER_COLUMNS} FROM group_member m JOIN gr
     WHERE m.aid = ? AND g.status <> 'dissolved' ORDER BY g.updated_ms DESC, g.gid LIMIT ?"""
 _COUNT_OF = """SELECT count(*) FROM group_member m JOIN group_record g ON g.gid = m.gid
     WHERE m.aid = ? AND g.status <> 'dissolved'"""
-_MADE_BY = "SELECT count(*) FROM group_record WHERE creator = ? AND status <> 'dissolved'"
+_MADE_BY = "SELECT count(*), count(*) FILTER (WHERE status <> 'dissolved') FROM group_record WHERE creator = ?"
 _PUT_MEMBER = f"INSERT INTO group_member ({_M}) VALUES (?, ?, ?, ?, ?, ?, ?, '', '', 0, 0, '')"
 _COUNTED = "UPDATE group_record SET members = members + ?, epoch = epoch + 1, updated_ms = ? WHERE gid = ?"
 _MEMBER_OF = f"SELECT {_M} FROM group_member WHERE gid = ? AND aid = ?"
@@ -89,7 +89,7 @@ _LEAVER_OF = "SELECT gid, aid, join_event, event FROM group_leaver WHERE gid = ?
 _LEAVERS = "SELECT gid, aid, join_event, event FROM group_leaver WHERE aid = ? ORDER BY gid"
 _FORGET_LEAVER = "DELETE FROM group_leaver WHERE gid = ? AND aid = ?"
 _OLD_LEAVERS = "SELECT 1 FROM group_leaver WHERE at_ms < ? LIMIT 1"
-_FORGET_LEAVERS = "DELETE FROM group_leaver WHERE at_ms < ?"
+_FORGET_LEAVERS = "DELETE FROM group_leaver WHERE at_ms < ? RETURNING gid, aid"
 _SHUT_COLUMNS = "gid, what, subject, by, reason, until_ms, created_ms"
 _PUT_SHUT = f"INSERT OR REPLACE INTO group_shut ({_SHUT_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?)"
 _OPEN = "DELETE FROM group_shut WHERE gid = ? AND what = ? AND subject = ? RETURNING subject"
@@ -100,6 +100,7 @@ _IS_SHUT = """SELECT 1 FROM group_shut WHERE gid = ? AND what = ? AND subject = 
 _PUT_SETTING = """INSERT OR REPLACE INTO group_setting (gid, key, value, by, updated_ms) VALUES (?, ?, ?, ?, ?)"""
 _DROP_SETTING = "DELETE FROM group_setting WHERE gid = ? AND key = ?"
 _SETTINGS = "SELECT key, value, by, updated_ms FROM group_setting WHERE gid = ? ORDER BY key"
+_CLEAR = tuple(f"DELETE FROM {table} WHERE gid = ?" for table in ("group_shut", "group_setting"))
 _SETTING_OF = "SELECT key, value, by, updated_ms FROM group_setting WHERE gid = ? AND key = ?"
 _PUT_READ = """INSERT OR REPLACE INTO group_read (aid, gid, topic, device, message_id, place, updated_ms)
     VALUES (?, ?, ?, ?, ?, ?, ?)"""
@@ -237,9 +238,10 @@ def count_of(unit: Unit, aid: str) -> int:
     return cast(int, unit.run(_COUNT_OF, (aid,))[0][0])
 
 
-def made_by(unit: Unit, aid: str) -> int:
-    """How many groups that are not dissolved somebody created."""
-    return cast(int, unit.run(_MADE_BY, (aid,))[0][0])
+def made_by(unit: Unit, aid: str) -> tuple[int, int]:
+    """How many groups somebody ever created, and how many of them still exist."""
+    [found] = cast("list[tuple[int, int]]", unit.run(_MADE_BY, (aid,)))
+    return found
 
 
 def search(unit: Unit, text: str, limit: int) -> list[Group]:
@@ -317,9 +319,9 @@ def has_old_departures(unit: Unit, before_ms: int) -> bool:
     return bool(unit.run(_OLD_LEAVERS, (before_ms,)))
 
 
-def forget_departures(unit: Unit, before_ms: int) -> None:
-    """Departures older than this are not remembered."""
-    unit.run(_FORGET_LEAVERS, (before_ms,))
+def forget_departures(unit: Unit, before_ms: int) -> list[tuple[str, str]]:
+    """Departures older than this are not remembered; group and AID of each."""
+    return cast("list[tuple[str, str]]", unit.run(_FORGET_LEAVERS, (before_ms,)))
 
 
 # -- bans and blocks --------------------------------------------------------------------------------------------------
@@ -367,6 +369,12 @@ def setting(unit: Unit, gid: str, key: str) -> Setting | None:
     """One setting, if it was written."""
     found = cast("list[tuple[Any, ...]]", unit.run(_SETTING_OF, (gid, key)))
     return Setting(*found[0]) if found else None
+
+
+def clear(unit: Unit, gid: str) -> None:
+    """Forget the bans, blocks and settings of a group that has ended."""
+    for statement in _CLEAR:
+        unit.run(statement, (gid,))
 
 
 # -- what was read ----------------------------------------------------------------------------------------------------

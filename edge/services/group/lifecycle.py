@@ -172,7 +172,10 @@ class LifecycleService(Service):
         again = self._again(unit, asked, plan, aid)
         if again is not None:
             return again
-        if groups.made_by(unit, aid) >= self._limits[bounds.GROUPS]:
+        ever, still = groups.made_by(unit, aid)
+        if ever >= self._limits[bounds.EVER]:
+            raise self._limits.refuse(bounds.EVER, aid)
+        if still >= self._limits[bounds.GROUPS]:
             raise self._limits.refuse(bounds.GROUPS, aid)
         if groups.count_of(unit, aid) >= self._limits[bounds.JOINED]:
             raise self._limits.refuse(bounds.JOINED, aid)
@@ -326,7 +329,10 @@ class LifecycleService(Service):
 
     @op("group.dissolve", scope="group:write", wire={"aun": ("group.dissolve",)}, raises=ADMIN_ERRORS, writes=True)
     def dissolve(self, call: Call[InGroup], unit: Unit) -> Dissolved:
-        """End a group for good: its members learn of it, its certificate is revoked, its name stays taken."""
+        """End a group for good: its members learn of it, its certificate is revoked, its name stays taken.
+
+        Messages age out as everywhere; nobody can read them any more.
+        """
         seat, now_ms = self._room.enter(unit, call, OWNER), unit.wall_us // 1000
         event = self._room.changed(unit, seat.group, "dissolved", seat.aid, status=groups.DISSOLVED)
         for invitee, invite_id, inviter in group_joins.end_invites(unit, seat.gid, now_ms):
@@ -334,7 +340,8 @@ class LifecycleService(Service):
             self._room.tell(unit, seat.gid, "group.invite_finalized", (invitee,), **told)
         for member in groups.members(unit, seat.gid):
             groups.leave(unit, member, event, now_ms)
-            group_keys.drop_spks(unit, seat.gid, member.aid)
+        for part in (groups, group_joins, group_keys):
+            part.clear(unit, seat.gid)
         groups.change(unit, seat.gid, now_ms, status=groups.DISSOLVED, pending=b"")
         names.revoke(unit, seat.gid, "cessationOfOperation")
         return Dissolved(seat.gid, seat.gid, groups.DISSOLVED)

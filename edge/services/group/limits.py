@@ -6,6 +6,7 @@ from edge.contract.errors import InvalidParams, MemberLimit, RateLimited, TooLar
 from edge.contract.limit import declare
 
 GROUPS = declare("group.created", 100, "groups", "that one AID created and that still exist", RateLimited)
+EVER = declare("group.ever", 10_000, "groups", "that one AID ever created: their names stay taken", RateLimited)
 JOINED = declare("group.joined", 500, "groups", "that one AID is in", RateLimited)
 MEMBERS = declare("group.members", 500, "members", "of one group", MemberLimit)
 NAME = declare("group.name_length", 128, "characters", "of a group's name", InvalidParams)

@@ -25,7 +25,7 @@ from edge.services.group import limits as bounds
 from edge.services.group import views
 from edge.services.group.lifecycle import ADMIN_ERRORS, GROUP_ERRORS
 from edge.services.group.room import InGroup, Seat, Service, first_said
-from edge.store import group_keys, group_logs, groups
+from edge.store import group_logs, groups
 from edge.store.groups import BAN, BLOCK, Shut
 
 KINDS = ("human", "ai")
@@ -286,7 +286,6 @@ class MemberService(Service):
         seat = self._room.enter(unit, call, ADMIN)
         member = self._room.other(unit, seat, call.params.aid)
         group = self._room.put_out(unit, seat, member, "member_removed", removed_aid=member.aid)
-        group_keys.drop_spks(unit, seat.gid, member.aid)
         return Removed(views.group(unit, group), member.aid)
 
     @op("group.leave", scope="group:write", wire={"aun": ("group.leave",)}, raises=ADMIN_ERRORS, writes=True)
@@ -296,7 +295,6 @@ class MemberService(Service):
         if seat.member.role == OWNER:
             raise RoleInsufficient("the owner cannot leave: group.transfer_owner or group.dissolve first")
         group = self._room.put_out(unit, seat, seat.member, "member_left", left_aid=seat.aid)
-        group_keys.drop_spks(unit, seat.gid, seat.aid)
         return Left(views.group(unit, group), seat.aid)
 
     @op(

@@ -467,6 +467,8 @@ class MessageService(Service):
         return await self._room.node.read(lambda unit: self._forward(unit, call, place, v2=v2))
 
     def _forward(self, unit: Unit, call: Call[Pull], place: Place, *, v2: bool) -> Page:
+        if self._has_just_gone(unit, call, place):
+            return self._nothing_more(unit, call, place)
         asked, seat = call.params, self._room.seat(unit, place.gid, place.aid)
         limit, octets = self._page(asked.limit, PULL_DEFAULT), self._limits[bounds.PAGE_OCTETS]
         head, above = group_logs.head(unit, place.gid), self._above(unit, seat)
@@ -493,6 +495,8 @@ class MessageService(Service):
 
     def _tail(self, unit: Unit, call: Call[Pull], place: Place, *, v2: bool) -> Page:
         """The newest page; numbers of its window that have no row are numbers that this device has no row for."""
+        if self._has_just_gone(unit, call, place):
+            return self._nothing_more(unit, call, place)
         asked, seat = call.params, self._room.seat(unit, place.gid, place.aid)
         limit, octets = self._page(asked.limit, PULL_DEFAULT), self._limits[bounds.PAGE_OCTETS]
         above, after = self._above(unit, seat), max(0, asked.after_seq)
@@ -517,6 +521,34 @@ class MessageService(Service):
             window_start_seq=start,
             head_seq=head,
             covered_through_seq=head,
+        )
+
+    def _has_just_gone(self, unit: Unit, call: Call[Any], place: Place) -> bool:
+        """Was the caller a member until lately, with an SDK that a refusal would make deaf?
+
+        The current SDK does not listen to a group any more, until its connection ends, once a pull in the background
+        is answered by "not a member": it would miss its own return. It learns of its departure by the event.
+        """
+        return _peer_pull(call) and groups.leaver(unit, place.gid, place.aid) is not None
+
+    def _nothing_more(self, unit: Unit, call: Call[Pull], place: Place) -> Page:
+        """An empty page that ends where the device stands."""
+        after = max(0, call.params.after_seq)
+        current, floor = group_logs.cursor(unit, place)[0], group_logs.floor(unit, place.gid)
+        tail: dict[str, Any] = {}
+        if call.params.window_mode:
+            tail = {"window_mode": "tail", "window_start_seq": after, "head_seq": after, "covered_through_seq": after}
+        return Page(
+            group_id=place.gid,
+            group_aid=place.gid,
+            messages=[],
+            latest_message_seq=after,
+            has_more=False,
+            limit=self._page(call.params.limit, PULL_DEFAULT),
+            retention_floor_message_seq=floor,
+            earliest_available_message_seq=floor + 1,
+            cursor=Cursor(current, 0, after, floor, 0) if place.device else UNSET,
+            **tail,
         )
 
     def _above(self, unit: Unit, seat: Seat) -> int:
@@ -549,6 +581,9 @@ class MessageService(Service):
     def _ack(self, unit: Unit, call: Call[Any], seq: int) -> tuple[int, int]:
         """Move the cursor, clamped to what there is for this member; where it stands, and the head."""
         place = self._room.place(call)
+        if self._has_just_gone(unit, call, place):
+            now = group_logs.cursor(unit, place)[0]
+            return now, now
         seat = self._room.seat(unit, place.gid, place.aid)
         head = group_logs.head(unit, place.gid)
         up_to = max(seat.member.join_seq, min(seq, head))
@@ -570,5 +605,9 @@ def _age_us(unit: Unit, said: Said) -> int:
 
 def _flat(call: Call[Any]) -> bool:
     """Is this a client that lists every number of a gap in memory? A jump of numbers must come as a bare floor."""
-    hello = decode(call.door.hello, dict[str, Any]) if call.door.hello else {}
-    return bool(hello) and not aun.hello(hello).peer_pull
+    return bool(call.door.hello) and not _peer_pull(call)
+
+
+def _peer_pull(call: Call[Any]) -> bool:
+    """Is this the current SDK?"""
+    return bool(call.door.hello) and aun.hello(decode(call.door.hello, dict[str, Any])).peer_pull

@@ -31,7 +31,7 @@ from edge.protocol import aid as aids
 from edge.protocol import aun, aun_group_events, group_ids, group_rules
 from edge.protocol.group_rules import ADMIN, MEMBER, RANKS
 from edge.services.group import limits as bounds
-from edge.store import group_logs, groups
+from edge.store import group_keys, group_logs, groups
 from edge.store.group_logs import Place
 from edge.store.groups import Group, Member
 from edge.store.keyring import Identity
@@ -208,10 +208,11 @@ class Room:
         return self.group(unit, group.gid), member
 
     def put_out(self, unit: Unit, seat: Seat, member: Member, action: str, **fields: object) -> Group:
-        """Somebody goes: told to everybody, them included, and their keys and cursors are forgotten."""
+        """Somebody goes: told to everybody, them included; their keys are forgotten."""
         gone: dict[str, Any] = {"member_aid": member.aid, "aid": member.aid, **fields}
         event = self.changed(unit, seat.group, action, seat.aid, **gone, old_epoch=seat.group.legacy_epoch)
         groups.leave(unit, member, event, unit.wall_us // 1000)
+        group_keys.drop_spks(unit, seat.gid, member.aid)
         return self.group(unit, seat.gid)
 
     def capable(self, call: Call[Any], group: Group) -> None:

@@ -109,6 +109,7 @@ class GroupService:
 
     def _forget(self, unit: Unit) -> None:
         before_ms = self._before_ms(unit)
-        groups.forget_departures(unit, before_ms)
+        for gid, aid in groups.forget_departures(unit, before_ms):
+            group_logs.drop_cursors(unit, gid, aid)
         group_joins.forget(unit, before_ms)
         group_keys.forget_settled(unit, before_ms)
