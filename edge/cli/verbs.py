@@ -34,7 +34,7 @@ def _screen(said: Mapping[str, Any]) -> dict[str, Any]:
         "issuer": said["issuer"],
         "pid": said["pid"],
         "state dir": said["state_dir"],
-        "doors": said["endpoints"],
+        "doors": {name: url + _reached(said["to_network"].get(name)) for name, url in said["endpoints"].items()},
         "left off": said["left_off"],
         "store": f"READ-ONLY: {', '.join(closed)}" if closed else "takes writes",
         "devices": f"{said['devices']} with {said['skills']} skills",
@@ -53,6 +53,10 @@ def _bus(mqtt: Mapping[str, Any]) -> str:
         return f"external broker {mqtt['broker']}: {mqtt['state']}; {mqtt['queued']} to send; {mqtt['promise']}"
     words = f"{mqtt['connections']} connected, {mqtt['retained']} retained"
     return words if mqtt["engine"] == "builtin" else f"{mqtt['engine']}: {words}; {mqtt['promise']}"
+
+
+def _reached(bound: str | None) -> str:
+    return f"  open to other machines: {bound}" if bound else ""
 
 
 def methods(options: Namespace) -> int:
@@ -74,8 +78,10 @@ def device_add(options: Namespace) -> int:
         print(f"mqtt.external.principals:  aun-edge config set mqtt.external.principals.{said['name']}={said['name']}")
         return Exit.OK
     user = f"-u {said['username']} -P {said['password']}"
-    print("\nThe password is shown this once. Try it on this machine:")
-    print(f"  mosquitto_pub {_reach(said['mqtt'])} {user} -q 1 -t aun/v1/{said['username']}/online -m 1")
+    print("\nThe password is shown this once.")
+    if said["mqtt"]:
+        print("Try it on this machine:")
+        print(f"  mosquitto_pub {_reach(said['mqtt'])} {user} -q 1 -t aun/v1/{said['username']}/online -m 1")
     print("From elsewhere: MQTT over TLS, on the `mqtts` door of `aun-edge status`, with the CA file")
     print(f"  {ready(options.state_dir)['tls_ca']}  (also https://BOX:PORT/pki/tls-root.crt)")
     return Exit.OK

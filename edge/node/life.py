@@ -64,6 +64,8 @@ class Node:
         self.endpoints: dict[str, str] = {}
         self.left_off: dict[str, str] = {}
         """Listeners that are not open, and why."""
+        self.to_network: dict[str, str] = {}
+        """Listeners that other machines can reach, and the address each is bound to."""
         self.house: House
 
     @property
@@ -94,7 +96,7 @@ class Node:
 
     async def _run(self) -> None:
         self._ports = Ports(self.config.state_dir / "ports.json")
-        self._http, self._waiting, self.endpoints = [], [], {}
+        self._http, self._waiting, self.endpoints, self.to_network = [], [], {}, {}
         failure: BaseException | None = None
         async with asyncio.TaskGroup() as group:
             self._tasks = Tasks(group)
@@ -118,6 +120,8 @@ class Node:
         house = self.house
         self._lag = LoopLag(house.clock)
         await house.open(self)
+        if self.config.http.insecure_local:
+            log.warning("--insecure-local: whoever runs a program on this machine is let in, without a token")
         for listener in self.config.listeners():
             if listener.owned and not house.has_devices:
                 self.left_off[listener.name] = "opens once a device exists: aun-edge device add NAME"
@@ -143,7 +147,8 @@ class Node:
         try:
             sock = bind_remembered(self._ports, listener.name, listener.host, listener.port)
         except OSError as error:
-            self._leave_off(listener, f"{listener.host}:{listener.port} cannot be used: {error.strerror or error}")
+            why = f"{listener.host}:{listener.port} cannot be used: {error.strerror or error}"
+            self._leave_off(listener, why, "free it, or choose another (port 0 picks a free one)")
             return
         try:
             tls = self.house.renewal.context() if listener.tls else None
@@ -156,11 +161,14 @@ class Node:
         else:
             await self._serve_http(listener, sock, tls)
         self.left_off.pop(listener.name, None)
+        if not listener.loopback:
+            self.to_network[listener.name] = f"{listener.host}:{sock.getsockname()[1]}"
+            log.info("listener %s is open to other machines at %s", listener.name, self.to_network[listener.name])
 
-    def _leave_off(self, listener: Listener, why: str) -> None:
+    def _leave_off(self, listener: Listener, why: str, cure: str = "") -> None:
         self.left_off[listener.name] = why
         if listener.explicit:
-            raise StartFailed(f"{listener.key} = {why}")
+            raise StartFailed(f"{listener.key} = {why}" + (f"\n  next: {cure}" if cure else ""))
         log.warning("listener %s is left off: %s", listener.name, why)
 
     async def _serve_mqtt(self, listener: Listener, sock: socket.socket, tls: ssl.SSLContext | None) -> None:
@@ -248,6 +256,7 @@ class Node:
             "state_dir": str(self.config.state_dir),
             "endpoints": dict(self.endpoints),
             "left_off": dict(self.left_off),
+            "to_network": dict(self.to_network),
             "waiting": [listener.name for listener in self._waiting],
             "insecure_local": self.config.http.insecure_local,
             "loop_lag_us": {"last": self._lag.last_us, "worst_minute": self._lag.worst_us},

@@ -58,7 +58,7 @@ async def test_an_explicit_listener_whose_port_is_taken_stops_the_start(tmp_path
     with bind_tcp("127.0.0.1", 0) as taken:
         taken.listen()
         port = taken.getsockname()[1]
-        with pytest.raises(StartFailed, match=f"http.listen = 127.0.0.1:{port}"):
+        with pytest.raises(StartFailed, match=f"(?s)http.listen = 127.0.0.1:{port} .*next: free it, or choose another"):
             async with running(tmp_path / "state", f"http.listen=127.0.0.1:{port}"):
                 pass
     assert not (tmp_path / "state" / "run" / "ready.json").exists()
@@ -137,6 +137,24 @@ async def test_the_lan_door_waits_for_the_first_device(tmp_path: Path) -> None:
         assert node.facts()["waiting"] == []
         node.stop()
         await run
+
+
+async def test_what_other_machines_can_reach_is_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO):
+        async with running(tmp_path / "state", "http.tls_listen=0.0.0.0:0") as node:
+            port = node.endpoints["https"].rsplit(":", 1)[1]
+            assert node.endpoints["https"] == f"https://127.0.0.1:{port}"
+            assert node.facts()["to_network"] == {"https": f"0.0.0.0:{port}"}
+    assert f"listener https is open to other machines at 0.0.0.0:{port}" in caplog.text
+
+
+async def test_to_let_this_machine_in_without_tokens_is_said_in_the_log(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with running(tmp_path / "state", "http.insecure_local=true") as node:
+        assert node.facts()["insecure_local"] is True
+        assert node.facts()["to_network"] == {}
+    assert "--insecure-local: whoever runs a program on this machine is let in" in caplog.text
 
 
 async def test_every_part_is_asked_and_answers(node: Node) -> None:
