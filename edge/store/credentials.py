@@ -6,6 +6,7 @@ Tokens have 128 bits and more, so one SHA-256 is enough (spec/mqtt.md §5); the 
 from __future__ import annotations
 
 import hashlib
+import logging
 from typing import cast
 
 import msgspec
@@ -13,6 +14,8 @@ import msgspec
 from edge.contract.store import Unit
 from edge.contract.wire import dumps
 from edge.store.migration import statements
+
+log = logging.getLogger(__name__)
 
 MIGRATIONS = [
     statements(
@@ -73,8 +76,14 @@ def remove(unit: Unit, user: str) -> bool:
 
 
 def all_users(unit: Unit) -> list[Credential]:
-    """Every credential."""
-    return [_credential(row) for row in unit.run(f"SELECT {_COLUMNS} FROM mqtt_user ORDER BY user")]  # noqa: S608
+    """Every credential; one whose row is damaged lets nobody in, and the log says so."""
+    found = []
+    for row in unit.run(f"SELECT {_COLUMNS} FROM mqtt_user ORDER BY user"):  # noqa: S608
+        try:
+            found.append(_credential(row))
+        except (msgspec.DecodeError, UnicodeError):
+            log.error("the MQTT user %s cannot be read any more; next: aun-edge device forget, then device add", row[0])
+    return found
 
 
 def _credential(row: tuple[object, ...]) -> Credential:

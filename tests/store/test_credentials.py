@@ -3,6 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import msgspec
+import pytest
 
 from edge.store import credentials
 from edge.store.credentials import Credential
@@ -22,6 +23,18 @@ async def test_a_user_is_kept_once_and_read_back_whole(tmp_path: Path) -> None:
         assert await node.commit(lambda unit: credentials.remove(unit, "a"))
         assert not await node.commit(lambda unit: credentials.remove(unit, "a"))
         assert await node.read(credentials.all_users) == []
+
+
+@pytest.mark.parametrize("column", ["publish", "subscribe"])
+async def test_a_user_whose_row_is_damaged_is_left_out_and_named(
+    tmp_path: Path, column: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with database(tmp_path) as node:
+        await node.commit(lambda unit: credentials.add(unit, ONE))
+        await node.commit(lambda unit: credentials.add(unit, msgspec.structs.replace(ONE, user="b")))
+        await node.commit(lambda unit: unit.run(f"UPDATE mqtt_user SET {column} = x'5b22' WHERE user = 'b'"))
+        assert await node.read(credentials.all_users) == [ONE]
+    assert "the MQTT user b cannot be read" in caplog.text
 
 
 def test_what_is_kept_of_a_password_is_its_sha256() -> None:
