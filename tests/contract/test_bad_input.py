@@ -121,7 +121,11 @@ async def test_a_call_on_behalf_of_another_device_or_slot_is_refused(village: Vi
     """M-6: identity comes from the connection; what repeats it must agree."""
     walked = 0
     for op, name in village.operations():
-        if name in OF_A_TARGET or not op.scope or not PLACES <= {one.encode_name for one in msgspec.structs.fields(op.params)}:
+        if (
+            name in OF_A_TARGET
+            or not op.scope
+            or not PLACES <= {one.encode_name for one in msgspec.structs.fields(op.params)}
+        ):
             continue
         walked += 1
         for wrong in ({"device_id": "dev-2"}, {"slot_id": "elsewhere"}):

@@ -17,6 +17,7 @@ import tempfile
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -117,7 +118,7 @@ async def _load(node: NodeProcess, wires: list[Wire], ask: Callable[[int], bytes
     until = time.perf_counter() + SECONDS
     began, cpu = time.perf_counter(), _cpu(node)
     share = max(1, IN_FLIGHT // len(active))
-    done = await asyncio.gather(*(wire.keep_asking(lambda w=wire: ask(places[w]), share, until) for wire in active))
+    done = await asyncio.gather(*(wire.keep_asking(partial(ask, places[wire]), share, until) for wire in active))
     took = time.perf_counter() - began
     return sum(done) / took, (_cpu(node) - cpu) / sum(done) * 1e6
 
@@ -259,7 +260,7 @@ async def _fill(state: Path) -> None:
             messages.add(unit, row)
 
     for first in range(0, STORED, 2_000):
-        await node.commit(lambda unit, first=first: some(unit, first, min(first + 2_000, STORED)))
+        await node.commit(partial(some, first=first, last=min(first + 2_000, STORED)))
     await node.close()
 
 

@@ -107,9 +107,9 @@ def test_the_topic_tree_finds_what_the_model_finds(steps: list[tuple[str, bool]]
             model.discard(topic)
     assert len(tree) == len(model)
     assert set(tree) == model
-    found, steps = tree.find(wanted)
+    found, taken = tree.find(wanted)
     assert sorted(found) == sorted(topic for topic in model if matches(wanted, topic))
-    assert len(found) <= steps <= 3 + 4 * len(model)
+    assert len(found) <= taken <= 3 + 4 * len(model)
 
 
 def test_an_emptied_filter_tree_keeps_no_branches() -> None:
