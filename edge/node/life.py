@@ -7,6 +7,7 @@ import contextlib
 import logging
 import os
 import socket
+import sqlite3
 import ssl
 from collections.abc import Callable
 from pathlib import Path
@@ -79,6 +80,15 @@ class Node:
 
     async def run(self) -> None:
         """Start, serve, leave. Raises `StartFailed`, `DirectoryInUse`, `IdentityError`."""
+        try:
+            await self._run_alone()
+        except (OSError, sqlite3.Error) as error:
+            if self.started.is_set():
+                raise
+            raise StartFailed(f"{self.config.state_dir} cannot be used: {error}") from error
+
+    async def _run_alone(self) -> None:
+        """Hold the directory meanwhile."""
         make_folders(self.config.state_dir)
         lock = StateLock(self.config.state_dir / "run" / "lock")
         try:

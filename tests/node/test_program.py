@@ -74,6 +74,22 @@ def test_another_issuer_than_at_the_first_start_is_refused(tmp_path: Path) -> No
     assert "the issuer of this node is edge.test" in done.stderr
 
 
+@pytest.mark.parametrize("name", ["quarantine", "run", "store/node.db", "run/lock", "run/ctl.sock"])
+def test_what_is_in_the_way_is_named_without_a_traceback(tmp_path: Path, name: str) -> None:
+    state = tmp_path / "state"
+    way = state / name
+    way.parent.mkdir(parents=True)
+    if "/" in name:
+        way.mkdir()
+    else:
+        way.write_text("in the way")
+    ports = [part for key in ("http.listen", "mqtt.listen") for part in ("--set", f"{key}=127.0.0.1:0")]
+    done = run("run", "--state-dir", str(state), "--issuer", "edge.test", *ports)
+    assert done.returncode == 1
+    assert str(state) in done.stderr
+    assert "Traceback" not in done.stderr
+
+
 def test_init_makes_the_identity_once(tmp_path: Path) -> None:
     first = run("init", "--state-dir", str(tmp_path / "state"), "--issuer", "edge.test")
     again = run("init", "--state-dir", str(tmp_path / "state"))
