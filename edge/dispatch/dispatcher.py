@@ -111,12 +111,14 @@ class Dispatcher:
             result = await (self._write(op, call) if op.writes else self._perform(op, call))
         except EdgeError as error:
             self.calls[op.name, type(error).__name__] += 1
+            log.debug("%s by %s via %s: %s", op.name, who.aid or who.kind, who.via, type(error).__name__)
             raise
         except Exception:
             self.calls[op.name, "Internal"] += 1
             log.exception("%s failed for %s", op.name, who.aid or who.kind)
             raise Internal from None
         self.calls[op.name, "ok"] += 1
+        log.debug("%s by %s via %s: ok", op.name, who.aid or who.kind, who.via)
         if who.kind is Kind.OPERATOR and _changes(op):
             audit.info("%s by %s via %s", op.name, who.aid or "operator", who.via)
         return result if isinstance(result, Outcome) else Outcome(result=result)

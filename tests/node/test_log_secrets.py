@@ -62,3 +62,19 @@ def test_the_state_directory_is_private(tmp_path: Path) -> None:
         node.cli("agent", "add", "butler")
         look = ["find", str(node.state_dir), "-perm", "/077", "-not", "-type", "l"]
         assert subprocess.run(look, capture_output=True, text=True, check=True).stdout == ""
+
+
+def test_at_debug_the_log_follows_who_comes_asks_and_goes(tmp_path: Path) -> None:
+    with NodeProcess(tmp_path / "state", "--set", "log.level=debug", "--set", "log.rate=0") as node:
+        password = tmp_path / "password"
+        for text in (node.cli("device", "add", "porch")["password"], GUESS):
+            password.write_text(text)
+            node.run("mqtt", "pub", "porch/x", "1", "--username", "porch", "--password-file", str(password))
+        token = node.cli("agent", "add", "butler")["token"]
+        ask(node, token, "hello")
+        assert node.stop() == 0
+        log = node.log
+    assert "as 'porch' from 127.0.0.1: let in" in log
+    assert "as 'porch' from 127.0.0.1: refused" in log
+    assert "as 'porch' from 127.0.0.1: gone" in log
+    assert f"task.send by butler.{node.ready['issuer']} via token: ok" in log

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import secrets
 import socket
 import ssl
@@ -24,6 +25,8 @@ from edge.store import mqtt as tables
 from edge.transports.mqtt.restore import restore
 from edge.transports.mqtt.tcp import Entrance, Stream
 from edge.transports.mqtt.ws import WebSocketStream
+
+log = logging.getLogger(__name__)
 
 ANYBODY = Entrance()
 """A listener for whoever can log in."""
@@ -197,6 +200,8 @@ class BuiltinEngine:
         via = stream.entrance.via if isinstance(stream, Stream) else ANYBODY.via
         if admission is not None and via != ANYBODY.via:
             admission = msgspec.structs.replace(admission, who=msgspec.structs.replace(admission.who, via=via))
+        word = "refused" if admission is None else "let in"
+        log.debug("MQTT client %r as %r from %s: %s", packet.client_id[:64], packet.user, connection.address, word)
         then(admission)
 
     def _write(self, changes: Changes, done: Done) -> None:

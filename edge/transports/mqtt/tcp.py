@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from ipaddress import IPv4Network, IPv6Network, ip_address
 from typing import Protocol, cast
@@ -12,6 +13,8 @@ import msgspec
 from edge.contract.limit import Limit
 from edge.protocol.mqtt.connection import Connection
 from edge.protocol.mqtt.limits import LINGER_S
+
+log = logging.getLogger(__name__)
 
 MOST_DISCARDED = 1_048_576
 """Bytes read and thrown away after the goodbye; a client that sends more is cut."""
@@ -133,6 +136,7 @@ class Stream(asyncio.Protocol):
         self._pardon()
         connection, self._connection = self._connection, None
         if connection is not None:
+            log.debug("MQTT client %r as %r from %s: gone", connection.client_id, connection.user, connection.address)
             connection.lost()
         if self._entered:
             self._entered = False
