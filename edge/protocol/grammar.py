@@ -261,7 +261,7 @@ def _structured(source: Mapping[str, Any], skills: Sequence[Skill]) -> Aim:
     if verb not in ("", "set") and not skill.cap.native and verb not in accepted(skill.cap):
         raise _cannot(skill, verb)
     if verb == "set" and not skill.cap.writable:
-        raise _cannot(skill, verb)
+        raise _cannot(skill, value[:80] if isinstance(value, str) else verb)
     return _aim(skill, verb, value, given)
 
 

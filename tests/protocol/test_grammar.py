@@ -165,6 +165,7 @@ def test_params_say_a_verb_or_a_value(params: Any, verb: str, value: Any) -> Non
         ({"skill": LAMP.id, "params": {"verb": 1}}, r"params\.verb must be a string"),
         ({"skill": LAMP.id, "params": {"verb": "explode"}}, "does not take 'explode'; it takes: off, on, read, toggle"),
         ({"skill": THERMOMETER.id, "params": {"value": 30}}, "does not take 'set'"),
+        ({"skill": THERMOMETER.id, "params": {"value": "on"}}, "does not take 'on'; it takes: read"),
         ({"skill": BELL.id}, "does not take 'read'"),
     ],
 )
