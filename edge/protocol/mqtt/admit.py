@@ -61,10 +61,11 @@ def _admitted(broker: Broker, connection: Connection, packet: Connect, admission
         except Fault as fault:
             connection.refuse(fault.reason)
             return
-        if not rights.may_publish(packet.will.topic):
+        if not rights.may_publish(packet.will.topic) and not packet.will.topic.startswith("$"):
             broker.count("refused_connect.will_not_authorized")
             connection.refuse(Reason.NOT_AUTHORIZED)
             return
+    # A will on a `$` topic (Mosquitto's bridges leave one) is refused when it goes out, not the connection.
     connection.who, connection.user, connection.client_id = admission.who, admission.user, client_id
     _open(broker, connection, packet, rights)
 

@@ -18,6 +18,9 @@ from edge.protocol.mqtt.topics import SHARE, share_of, valid_filter, valid_topic
 
 V311 = 4
 V5 = 5
+BRIDGE = 0x80
+"""Set in the protocol level by Mosquitto's bridges (its option `try_private`): nothing of theirs is sent back to them,
+and the retain flag stays as published, or two brokers would play ping-pong."""
 
 
 class Will(msgspec.Struct, frozen=True):
@@ -31,7 +34,7 @@ class Will(msgspec.Struct, frozen=True):
 
 
 class Connect(msgspec.Struct, frozen=True):
-    """`clean` is Clean Session (3.1.1) or Clean Start (5)."""
+    """`clean` is Clean Session (3.1.1) or Clean Start (5); `bridge` the mark of Mosquitto's bridges."""
 
     client_id: str
     clean: bool = True
@@ -41,6 +44,7 @@ class Connect(msgspec.Struct, frozen=True):
     password: bytes | None = None
     will: Will | None = None
     properties: Properties = {}
+    bridge: bool = False
 
 
 class Connack(msgspec.Struct, frozen=True):
@@ -235,7 +239,8 @@ def _done(pos: int, end: int) -> None:
 
 def _connect(kind: int, data: bytes, pos: int, end: int, _: int) -> Connect:
     name, pos = fields.binary(data, pos, end)
-    version, pos = fields.u8(data, pos, end)
+    level, pos = fields.u8(data, pos, end)
+    version = level & ~BRIDGE
     if name == b"MQIsdp" and version == 3:
         raise Fault(Reason.UNSUPPORTED_PROTOCOL_VERSION, "MQTT 3.1")
     if name != b"MQTT":
@@ -259,7 +264,8 @@ def _connect(kind: int, data: bytes, pos: int, end: int, _: int) -> Connect:
     if flags & 0x40:
         password, pos = fields.binary(data, pos, end)
     _done(pos, end)
-    return Connect(client_id, bool(flags & 2), keep_alive, version, user, password, will, found)
+    bridge = bool(level & BRIDGE)
+    return Connect(client_id, bool(flags & 2), keep_alive, version, user, password, will, found, bridge)
 
 
 def _check_connect_flags(flags: int, version: int) -> None:
@@ -452,7 +458,8 @@ def _put_connect(p: Connect, _: int) -> bytes:
         tail.append(fields.put_text(p.user))
     if p.password is not None:
         tail.append(fields.put_binary(p.password))
-    head = b"\0\4MQTT" + bytes((version, flags)) + _id(p.keep_alive) + _props(p.properties, Packet.CONNECT, version)
+    level = version | BRIDGE if p.bridge else version
+    head = b"\0\4MQTT" + bytes((level, flags)) + _id(p.keep_alive) + _props(p.properties, Packet.CONNECT, version)
     return frame(0x10, head + b"".join(tail))
 
 

@@ -44,6 +44,7 @@ class Connection(AckLine):
         "_wanted",
         "_work",
         "address",
+        "bridge",
         "client_id",
         "heard_us",
         "user",
@@ -54,6 +55,7 @@ class Connection(AckLine):
         super().__init__(broker, wire)
         self.address = address
         self.client_id = self.user = ""
+        self.bridge = False
         self.who: Principal = GUEST
         self.heard_us = broker.now_us
         self._limit = broker.connect_octets
@@ -273,7 +275,7 @@ class Connection(AckLine):
     # Opening.
 
     def _on_connect(self, packet: codec.Connect) -> None:
-        self.version = packet.version
+        self.version, self.bridge = packet.version, packet.bridge
         self.broker.deadlines.cancel(self._timeout)
         self._timeout = None
         self.state = State.OPENING

@@ -67,8 +67,8 @@ def _grant(
         wish.qos,
         group=group,
         ids=() if ident is None else (ident,),
-        no_local=wish.no_local,
-        retain_as_published=wish.retain_as_published,
+        no_local=wish.no_local or connection.bridge,
+        retain_as_published=wish.retain_as_published or connection.bridge,
         retain_handling=wish.retain_handling,
     )
     replayed = not group and (wish.retain_handling == 0 or (wish.retain_handling == 1 and old is None))

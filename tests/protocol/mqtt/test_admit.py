@@ -155,6 +155,17 @@ def test_a_will_that_the_client_may_not_publish_refuses_the_connection() -> None
     assert not client.open
 
 
+def test_a_will_on_a_dollar_topic_goes_nowhere() -> None:
+    """Mosquitto's bridges leave one under `$SYS/broker/connection`: they get in all the same."""
+    box = Box()
+    client = box.client("b", will=Will("$SYS/broker/connection/b/state", b"0", 1, True))
+    assert client.open
+    client.drop()
+    assert box.heard == []
+    assert box.broker.stats()["retained"] == 0
+    assert box.broker.counters["refused.will"] == 1
+
+
 def test_a_session_is_present_only_where_one_was_kept() -> None:
     """MQTT-3.2.2-1 to -3 of 3.1.1."""
     box = Box()

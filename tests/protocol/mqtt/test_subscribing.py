@@ -114,6 +114,17 @@ def test_no_local_keeps_a_clients_own_messages_from_it() -> None:
         assert two.publishes() == [("a", b"x", qos)]
 
 
+def test_a_bridge_gets_nothing_of_its_own_and_the_flag_as_published() -> None:
+    """Mosquitto's `try_private`: bit 7 of the protocol level."""
+    box = Box()
+    client = box.client("b", bridge=True)
+    client.subscribe("a")
+    client.publish("a", b"mine")
+    assert client.read() == []
+    box.host("a", b"x", retain=True)
+    assert client.take(PublishPacket).retain
+
+
 def test_retain_as_published_keeps_the_flag() -> None:
     """MQTT-3.3.1-12, MQTT-3.3.1-13."""
     box = Box()

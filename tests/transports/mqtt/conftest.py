@@ -41,9 +41,9 @@ class Gate:
 class Rig:
     """One engine with its store, its gate and a sink that keeps what `keeps` says (in the store's next commit)."""
 
-    def __init__(self, folder: Path, hot: Store, limits: Limits) -> None:
+    def __init__(self, folder: Path, hot: Store, limits: Limits, gate: Gate | None = None) -> None:
         self.folder, self.hot, self.limits = folder, hot, limits
-        self.gate = Gate()
+        self.gate = gate or Gate()
         self.heard: list[Publish] = []
         self.keeps: Callable[[Publish], bool] = lambda publish: False
         self.clock = SystemClock(1)
@@ -70,11 +70,11 @@ class Rig:
 
 
 @asynccontextmanager
-async def rig(folder: Path, **limits: int) -> AsyncIterator[Rig]:
+async def rig(folder: Path, *, gate: Gate | None = None, **limits: int) -> AsyncIterator[Rig]:
     """A rig on a fresh or used folder."""
     bounds = Limits({f"mqtt.{name}": value for name, value in limits.items()})
     async with database(folder, "hot", SystemClock(1)) as hot:
-        made = Rig(folder, hot, bounds)
+        made = Rig(folder, hot, bounds, gate)
         await made.start()
         try:
             yield made
