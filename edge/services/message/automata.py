@@ -30,6 +30,8 @@ logger = logging.getLogger(__name__)
 
 FINAL = frozenset({"completed", "failed", "canceled", "rejected"})
 
+SEALED = "This message is encrypted, and nothing here can read it: send it plain (`encrypt` false, `--no-encrypt`)."
+
 Reply = Callable[[str, str, str, Mapping[str, Any]], Awaitable[None]]
 """Send a payload: from which AID, to whom, under which message id."""
 
@@ -111,14 +113,15 @@ class Automata:
     async def _understand(self, row: Message, payload: dict[str, Any], who: Principal) -> Owed | None:
         """Make a task of a message, or answer it at once."""
         skills = [skill for skill in self._gate.skills() if row.aid in self._services or skill.aid == row.aid]
-        said = None if row.flags & ENCRYPTED else _said(payload)
+        sealed = bool(row.flags & ENCRYPTED)
+        said = None if sealed else _said(payload)
         try:
             if said is not None and grammar.aim(said, {}, skills) is not None:
                 key = hashlib.sha256(f"{row.aid}|{row.seq}".encode()).hexdigest()[:32]
                 task = {"to": row.aid, "input": {"type": "parts", "parts": list(said)}, "idempotency_key": key}
                 made = await self._calls.call("task.create", task, who)
                 return Owed(_field(made, "task_id"), row.aid, row.sender, row.message_id)
-            answer = parts.texts(grammar.question(skills))
+            answer = f"{SEALED}\n" * sealed + parts.texts(grammar.question(skills))
         except Unavailable:
             raise
         except EdgeError as error:

@@ -123,6 +123,7 @@ async def test_what_is_not_understood_is_kept_and_answered_by_what_is(tmp_path: 
         assert (answer["from"], answer["reply_to"], answer["auto"]) == (LAMP_AID, "m-1", True)
         assert "lamp.power" in answer["text"]
         assert "thermo.temperature" not in answer["text"]
+        assert ("encrypted" in answer["text"]) == str(payload.get("type")).startswith("e2ee.")
         assert (await post.offline(LAMP_AID).call("message.pull"))["count"] == 1
         assert gate.orders == []
 
