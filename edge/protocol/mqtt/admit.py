@@ -83,7 +83,7 @@ def _open(broker: Broker, connection: Connection, packet: Connect, rights: Right
         old = None
     session = old or _new(broker, key, rights, connection)
     session.rights, session.who = rights, connection.who
-    session.will_at_us = session.expires_us = None
+    broker.unwatch(session)
     delay = packet.will.properties.get(Prop.WILL_DELAY, 0) if packet.will is not None else 0
     session.will = None if packet.will is None else (packet.will, delay)
     asked = _expiry(packet)

@@ -71,7 +71,7 @@ class Broker(Turns):
         if not session.durable:
             self.end_session(session, "session_ended")
             return
-        session.expires_us = session.deadline_us(self.now_us)
+        session.expires_us = self.now_us + session.expiry_s * SECOND
         self.journal.session(session)
         self.watch_expiry(session)
         admit.make_room_for_sessions(self, session.user)
@@ -89,30 +89,32 @@ class Broker(Turns):
     def watch_will(self, session: Session) -> None:
         """Publish the will of an absent session when its delay is over."""
         assert session.will_at_us is not None  # noqa: S101 - the caller set it
-        self.deadlines.at(session.will_at_us, lambda: self._will_due(session))
+        session.will_due = self.deadlines.at(session.will_at_us, lambda: self._will_due(session))
 
     def _will_due(self, session: Session) -> None:
-        if session.conn is None and session.will_at_us is not None and session.will_at_us <= self.now_us:
-            self.publish_will(session, None)
-            if session.stored:
-                self.journal.session(session)
+        self.publish_will(session, None)
+        if session.stored:
+            self.journal.session(session)
 
     def watch_expiry(self, session: Session) -> None:
         """End an absent session when its time is over."""
-        if session.expires_us is not None:
-            self.deadlines.at(session.expires_us, lambda: self._expiry_due(session))
+        assert session.expires_us is not None  # noqa: S101 - the caller set it
+        end = "session_expired"
+        session.expiry = self.deadlines.at(session.expires_us, lambda: self.end_session(session, end))
 
-    def _expiry_due(self, session: Session) -> None:
-        if session.conn is None and session.expires_us is not None and session.expires_us <= self.now_us:
-            if self.sessions.get(session.key) is session:
-                self.end_session(session, "session_expired")
+    def unwatch(self, session: Session) -> None:
+        """A session is no longer absent, or no longer there: nothing of it falls due."""
+        self.deadlines.cancel(session.will_due)
+        self.deadlines.cancel(session.expiry)
+        session.will_due = session.expiry = session.will_at_us = session.expires_us = None
 
     def publish_will(self, session: Session, who: Principal | None) -> None:
         """Publish a will, once; as any publish of that client."""
         if session.will is None:
             return
         will, _ = session.will
-        session.will = session.will_at_us = None
+        self.deadlines.cancel(session.will_due)
+        session.will = session.will_at_us = session.will_due = None
         publish = Publish(will.topic, will.payload, will.qos, will.retain, who or session.who, self.stamp)
         if session.rights.may_publish(will.topic):
             route = self.router.route(will.topic)
@@ -125,13 +127,12 @@ class Broker(Turns):
         self.publish_will(session, None)
         for subscription in session.subscriptions.values():
             self.router.take(subscription)
-        if self.sessions.get(session.key) is session:
-            del self.sessions[session.key]
+        self.sessions.pop(session.key, None)
         if session.durable:
             for out in session.pending():
                 self.lost(reason, out.message.rank, session.user)
         self.journal.forget(session)
-        session.expires_us = None
+        self.unwatch(session)
 
     def set_expiry(self, session: Session, expiry_s: int) -> None:
         """Change how long a session outlives its connection."""
@@ -145,10 +146,8 @@ class Broker(Turns):
             session.will = None
             if session.conn is not None:
                 session.conn.close(Reason.ADMINISTRATIVE_ACTION, "expelled", will=False)
-            if self.sessions.get(session.key) is session:
+            if session.key in self.sessions:
                 self.end_session(session, "expelled")
-        for connection in [one for one in self.connections if one.user == user]:
-            connection.close(None, will=False)
         self.need_turn()
         return len(mine)
 

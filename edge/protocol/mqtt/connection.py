@@ -284,8 +284,6 @@ class Connection(AckLine):
 
     def opened(self, session_present: bool, found: Properties, keep_alive: int) -> None:
         """CONNACK may leave: the session is the client's, traffic flows."""
-        if self.state is not State.OPENING:
-            return
         self.state = State.OPEN
         self._limit = self.broker.packet_octets
         self._put(codec.encode(codec.Connack(session_present, 0, found), self.version))
@@ -305,8 +303,6 @@ class Connection(AckLine):
 
     def refuse(self, reason: Reason, found: Properties | None = None) -> None:
         """CONNACK with a refusal, then close (MQTT-3.2.2-5 of 3.1.1, MQTT-3.2.2-7 of 5)."""
-        if self.state is State.CLOSED:
-            return
         if self.version == V5 and reason is not Reason.UNSUPPORTED_PROTOCOL_VERSION:
             self._put(codec.encode(codec.Connack(False, reason, found or {}), V5))
         elif reason in CONNACK_311:
@@ -413,8 +409,8 @@ class Connection(AckLine):
 
     def _count_unacked(self) -> None:
         """Hold a version 5 client to Receive Maximum (MQTT-3.3.4-7 to -9); a 3.1.1 client is left unread instead."""
-        session = self.session
-        unacked = self.unacked + len(session.incoming or ()) if session is not None else 0
+        assert self.session is not None  # noqa: S101 - open
+        unacked = self.unacked + len(self.session.incoming or ())
         if unacked >= self.broker.receive_maximum and self.version == V5:
             self.broker.limits.hit(limits.RECEIVE_MAXIMUM)
             raise Fault(Reason.RECEIVE_MAXIMUM_EXCEEDED, "MQTT-3.3.4-9 more unacknowledged than Receive Maximum")
@@ -422,8 +418,7 @@ class Connection(AckLine):
     def _puback(self, packet_id: int) -> bool:
         """PUBACK without a reason."""
         session = self.session
-        if session is None:
-            return False
+        assert session is not None  # noqa: S101 - open
         out = session.inflight.get(packet_id)
         if out is None or out.qos != 1:
             return packet_id != 0
@@ -472,8 +467,9 @@ class Connection(AckLine):
         if packet.reason not in FROM_CLIENT[Packet.DISCONNECT]:
             raise violation("§3.14.2.1 reason code of a server")
         session = self.session
+        assert session is not None  # noqa: S101 - open
         expiry = packet.properties.get(Prop.SESSION_EXPIRY)
-        if expiry is not None and session is not None:
+        if expiry is not None:
             if expiry and not session.expiry_s:
                 raise violation("MQTT-3.14.2-2 session expiry at the end, none at the start")
             self.broker.set_expiry(session, expiry)

@@ -68,6 +68,8 @@ class Core:
         self._unsent: list[tuple[Session, Outgoing]] = []
         self.releasing: dict[tuple[int, int], AckLine] = {}
         self._declaring: Deadline | None = None
+        self._expiring: dict[str, Deadline] = {}
+        """Retained messages that expire, by topic."""
         self.retrying: Deadline | None = None
         self.numbers = 0
         self.session_numbers = 0

@@ -55,8 +55,7 @@ class Delivery(Core):
         """Keep the last message of a topic; an empty one forgets it (MQTT-3.3.1-6)."""
         topic = message.publish.topic
         if not message.publish.payload:
-            if self.retained.take(topic) is not None:
-                self.journal.retain(topic, None)
+            self._forget_retained(topic)
             return
         limit = self.retained.refuses(topic, message.octets, message.publish.who)
         if limit is not None:
@@ -65,20 +64,25 @@ class Delivery(Core):
             return
         self.retained.put(message)
         self.journal.retain(topic, message)
+        self._watch_retained(message)
+
+    def _watch_retained(self, message: Message) -> None:
+        """Forget a retained message when it expires."""
+        topic = message.publish.topic
+        self.deadlines.cancel(self._expiring.pop(topic, None))
         if message.expires_us is not None:
-            self.deadlines.at(message.expires_us, lambda: self._retained_due(topic))
+            due = self.deadlines.at(message.expires_us, lambda: self._forget_retained(topic))
+            self._expiring[topic] = due
 
-    def watch_retained(self) -> None:
-        """Forget what expires of retained messages taken up from the store."""
-        for message in self.retained:
-            if message.expires_us is not None:
-                topic = message.publish.topic
-                self.deadlines.at(message.expires_us, lambda topic=topic: self._retained_due(topic))  # type: ignore[misc]
-
-    def _retained_due(self, topic: str) -> None:
-        if self.retained.peek(topic) is not None and self.retained.get(topic, self.now_us) is None:
-            self.retained.take(topic)
+    def _forget_retained(self, topic: str) -> None:
+        self.deadlines.cancel(self._expiring.pop(topic, None))
+        if self.retained.take(topic) is not None:
             self.journal.retain(topic, None)
+
+    def take_up(self, message: Message) -> None:
+        """A retained message that the store had."""
+        self.retained.put(message)
+        self._watch_retained(message)
 
     def spread(self, message: Message, route: Route) -> None:
         """Hand a message to every receiver."""

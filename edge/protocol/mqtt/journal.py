@@ -126,12 +126,12 @@ class Journal:
 
     @property
     def owes(self) -> bool:
-        """Whether losses wait for a commit that nothing else asks for."""
-        return bool(self._next.losses) and not self._next and not self._busy
+        """Whether losses wait for a commit."""
+        return bool(self._next.losses)
 
     def declare(self, now_us: int) -> None:
-        """Commit the losses now, whether or not there is anything else."""
-        if self.owes:
+        """Commit the losses now, whether or not there is anything else; not while a commit runs."""
+        if self._next.losses and not self._busy:
             self._hand_over(now_us)
 
     def after(self, done: Done) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 from edge.contract.limit import Limit, Limits
 from edge.contract.principal import Principal
@@ -189,10 +189,6 @@ class Retained:
         if not share[0]:
             del self._shares[aid]
 
-    def peek(self, topic: str) -> Message | None:
-        """A topic's message, expired or not."""
-        return self._tree.get(topic)
-
     def get(self, topic: str, now_us: int) -> Message | None:
         """A topic's message, unless it has expired."""
         message = self._tree.get(topic)
@@ -202,6 +198,3 @@ class Retained:
         """The topics of what a filter matches, and what looking cost."""
         found, steps = self._tree.find(wanted)
         return [message.publish.topic for message in found], steps
-
-    def __iter__(self) -> Iterator[Message]:
-        return iter(self._tree)

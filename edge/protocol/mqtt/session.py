@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 from edge.contract.limit import Limit
 from edge.contract.principal import Principal
-from edge.contract.time import SECOND
 from edge.protocol.mqtt import limits
 from edge.protocol.mqtt.codec import Will
+from edge.protocol.mqtt.deadlines import Deadline
 from edge.protocol.mqtt.message import Message
 from edge.protocol.mqtt.rights import Rights
 
@@ -85,6 +85,7 @@ class Session:
         "conn",
         "durable",
         "expires_us",
+        "expiry",
         "expiry_s",
         "incoming",
         "inflight",
@@ -100,6 +101,7 @@ class Session:
         "who",
         "will",
         "will_at_us",
+        "will_due",
         "window",
     )
 
@@ -111,11 +113,13 @@ class Session:
         """Whether there is a row of it, so that removing it must be written."""
         self.expiry_s = 0
         self.expires_us: int | None = None
+        self.expiry: Deadline | None = None
         self.since_us = 0
         """When it was left alone."""
         self.will: tuple[Will, int] | None = None
         """The will and its delay in seconds, as long as it may still be published."""
         self.will_at_us: int | None = None
+        self.will_due: Deadline | None = None
         self.window = 0
         """How many messages may be in flight on the present connection."""
         self.subscriptions: dict[str, Subscription] = {}
@@ -223,9 +227,3 @@ class Session:
             return False
         self.incoming[packet_id] = message
         return True
-
-    # Life.
-
-    def deadline_us(self, now_us: int) -> int | None:
-        """When an absent session ends; None when it ends with its connection."""
-        return now_us + self.expiry_s * SECOND if self.durable else None

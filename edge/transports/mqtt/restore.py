@@ -22,9 +22,7 @@ WILL_GRACE_US = 30 * SECOND
 def restore(broker: Broker, stored: Stored, here: Here) -> None:
     """Fill an empty broker. What has expired meanwhile ends in the first turn."""
     for row in stored.retained:
-        message = _message(row, here, retain=True)
-        broker.retained.put(message)
-    broker.watch_retained()
+        broker.take_up(_message(row, here, retain=True))
     sessions = {row.number: _session(broker, row, here) for row in stored.sessions}
     for sub in stored.subscriptions:
         session = sessions.get(sub.session)
@@ -76,7 +74,7 @@ def _session(broker: Broker, row: StoredSession, here: Here) -> Session:
     session.stored = True
     broker.set_expiry(session, row.expiry_s)
     session.since_us = now_us if row.since_us < 0 else here(Stamp(row.boot, row.since_us))
-    session.expires_us = session.deadline_us(session.since_us)
+    session.expires_us = session.since_us + session.expiry_s * SECOND
     if row.will is not None:
         session.will = row.will, row.will_delay_s
         session.will_at_us = now_us + max(WILL_GRACE_US, row.will_delay_s * SECOND)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from edge.contract.errors import StorageFull
-from edge.protocol.mqtt.codec import V5, V311, Ack, Disconnect, PublishPacket
+from edge.protocol.mqtt.codec import V5, V311, Ack, Connect, Disconnect, Ping, PublishPacket
+from edge.protocol.mqtt.properties import Prop
 from edge.protocol.mqtt.reasons import Packet, Reason
 from tests.protocol.mqtt.box import Box, Client
 
@@ -218,3 +219,59 @@ def test_a_commit_after_the_connection_has_gone_is_no_matter() -> None:
     client.drop()
     box.keep()
     assert client.read() == []
+
+
+def test_qos_2_refused_by_the_store_frees_its_packet_id() -> None:
+    """A clean session of version 5: the same id may carry the next message."""
+    box = Box()
+    kept(box)
+    client = box.client(version=V5).publish("keep/a", b"1", 2, 5)
+    box.keep(StorageFull())
+    assert client.take(Ack) == Ack(Packet.PUBREC, 5, Reason.QUOTA_EXCEEDED)
+    client.publish("keep/a", b"2", 2, 5)
+    assert [one.payload for one in box.heard] == [b"1", b"2"]
+
+
+def test_qos_2_of_a_durable_session_is_not_refused_but_kept_waiting() -> None:
+    """Its packet id may be on disk."""
+    box = Box(instant=False)
+    client = box.wire()
+    client.version = V5
+    client.send(Connect("c", version=V5, user="lamp", properties={Prop.SESSION_EXPIRY: 60}))
+    box.commit()
+    client.read()
+    client.publish("a", b"x", 2, 5)
+    box.commit(StorageFull())
+    assert client.read() == []
+    assert client.open
+
+
+def test_an_ack_in_time_ends_the_watch() -> None:
+    box = Box()
+    kept(box)
+    client = box.client().publish("keep/a", b"", 1, 1)
+    box.pass_(10)
+    box.keep()
+    box.pass_(60)
+    assert client.open
+    assert not client.connection.holds_acks
+
+
+def test_one_failure_closes_and_the_rest_of_the_line_goes_with_it() -> None:
+    box = Box(held_acks=1)
+    kept(box)
+    client = box.client().publish("keep/a", b"", 1, 1).publish("keep/a", b"", 1, 2)
+    box.kept.pop(0)(StorageFull())
+    box.turn()
+    assert not client.open
+    box.keep()
+    assert client.read() == []
+
+
+def test_unkept_acks_behind_a_refused_one_are_no_refusals() -> None:
+    box = Box()
+    kept(box)
+    client = box.client(version=V5)
+    client.send(PublishPacket("keep/a", b"", 1, packet_id=1), PublishPacket("a", b"", 1, packet_id=2), Ping())
+    box.keep(StorageFull())
+    assert client.read() == [Ack(Packet.PUBACK, 1, Reason.QUOTA_EXCEEDED), Ack(Packet.PUBACK, 2), Ping(Packet.PINGRESP)]

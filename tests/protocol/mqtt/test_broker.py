@@ -259,3 +259,67 @@ def test_figures_add_up(version: int) -> None:
     box.host("a", b"x", 1)
     stats = box.broker.stats()
     assert (stats["connections"], stats["sessions"], stats["subscriptions"], stats["inflight"]) == (1, 1, 1, 1)
+
+
+def test_appointments_do_not_pile_up() -> None:
+    """Of retained messages that expire, of sessions and wills whose clients come and go."""
+    box = Box()
+    will = Will("w", properties={Prop.WILL_DELAY: 5000})
+    for _ in range(300):
+        client = box.client("c", version=V5, clean=False, properties=WEEK, will=will)
+        client.publish("a", b"x", retain=True, properties={Prop.MESSAGE_EXPIRY: 50_000})
+        client.drop()
+    assert len(box.broker.deadlines._heap) < 200
+    box.client("c", version=V5, clean=False, properties=WEEK)
+    box.client("p").publish("a", b"", retain=True)
+    box.pass_(60)
+    assert box.broker.deadlines.next() is None
+
+
+def test_losses_reach_the_ledger_in_seconds_without_other_traffic() -> None:
+    box = Box(instant=False, write_octets=100)
+    client = box.client()
+    client.subscribe("a")
+    client.fill()
+    for _ in range(3):
+        box.host("a", b"x" * 60)
+    assert box.disk == []
+    box.pass_(2.9)
+    assert box.disk == []
+    box.pass_(0.1)
+    assert box.disk[0][0].losses == {("telemetry", "no_room", "lamp"): 2}
+    box.host("a", b"x" * 60)
+    box.pass_(3)
+    box.commit()
+    box.pass_(3)
+    assert box.disk[0][0].losses == {("telemetry", "no_room", "lamp"): 1}
+    box.commit()
+    box.broker.declare()
+    assert box.disk == []
+
+
+def test_a_store_that_failed_is_tried_again_without_traffic() -> None:
+    box = Box(instant=False)
+    box.host("a", b"x", 1, retain=True)
+    box.commit(OSError("disk full"))
+    box.turn()
+    box.pass_(0.9)
+    assert box.disk == []
+    box.pass_(0.1)
+    assert list(box.disk[0][0].retained) == ["a"]
+    assert not box.broker.quiet
+    box.commit()
+    assert box.broker.quiet
+
+
+def test_quiet_is_when_nothing_waits() -> None:
+    box = Box()
+    box.keeps = lambda publish: True
+    client = box.client()
+    assert box.broker.quiet
+    client.connection.receive(b"\x32\x05\x00\x01a\x00\x01")
+    assert not box.broker.quiet
+    box.turn()
+    assert not box.broker.quiet
+    box.keep()
+    assert box.broker.quiet

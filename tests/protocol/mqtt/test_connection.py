@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from edge.contract.bus import Admission
@@ -10,7 +12,7 @@ from edge.protocol.mqtt import codec
 from edge.protocol.mqtt.codec import V5, V311, Ack, Connect, Disconnect, PublishPacket, Will
 from edge.protocol.mqtt.properties import Prop
 from edge.protocol.mqtt.reasons import Packet, Reason
-from tests.protocol.mqtt.box import Box
+from tests.protocol.mqtt.box import EVERYTHING, Box
 
 BOTH = pytest.mark.parametrize("version", [V311, V5])
 
@@ -489,3 +491,121 @@ def test_what_is_no_mqtt_at_all_is_closed_by_its_first_byte() -> None:
     """MQTT-3.1.0-1."""
     assert not Box().wire().raw(b"G").open
     assert Box().wire().raw(b"\x10").open
+
+
+# The short ways, when something changed since the topic was first seen.
+
+
+@BOTH
+@pytest.mark.parametrize("qos", [0, 1])
+def test_the_short_way_sees_who_came_and_who_went(version: int, qos: int) -> None:
+    box = Box()
+    publisher = box.client("p", version=version)
+    publisher.publish("a", b"1", qos)
+    reader = box.client("r", version=version)
+    reader.subscribe("a", qos=qos)
+    publisher.publish("a", b"2", qos)
+    assert reader.publishes() == [("a", b"2", qos)]
+    reader.drop()
+    publisher.publish("a", b"3", qos)
+    absent = box.client("d", version=version, clean=False, properties=WEEK if version == V5 else {})
+    absent.subscribe("a", qos=0)
+    publisher.publish("a", b"4", qos)
+    absent.drop()
+    publisher.publish("a", b"5", qos)
+    special = box.client("s", version=V5)
+    special.subscribe("a", qos=1, ident=7)
+    publisher.publish("a", b"6", qos)
+    assert special.take(PublishPacket).properties == {Prop.SUBSCRIPTION_IDENTIFIER: [7]}
+    assert [one.payload for one in box.heard] == [b"1", b"2", b"3", b"4", b"5", b"6"]
+
+
+WEEK = {Prop.SESSION_EXPIRY: 604_800}
+
+
+@pytest.mark.parametrize("raw", ["32 01 00", "32 03 0001 61", "30 01 00", "32 04 0001 61 00", "30 03 0002 61"])
+def test_a_short_frame_is_not_read_past_its_end(raw: str) -> None:
+    for version in (V311, V5):
+        client = Box().client(version=version).publish("a", b"x").publish("a", b"x", 1)
+        client.raw(bytes.fromhex(raw) + b"\0\1ab")
+        assert not client.open
+
+
+@pytest.mark.parametrize("raw", ["30 03 0001 61", "32 05 0001 61 0001"])
+def test_a_frame_of_version_5_needs_its_properties(raw: str) -> None:
+    client = Box().client(version=V5).publish("a", b"x").publish("a", b"x", 1)
+    client.raw(bytes.fromhex(raw))
+    assert not client.open
+
+
+def test_the_short_cut_of_a_connection_starts_anew() -> None:
+    box = Box()
+    client = box.client()
+    for at in range(600):
+        client.publish(f"t/{at}", b"x")
+    assert len(client.connection._routes) <= 256
+    assert len(box.heard) == 600
+
+
+def test_a_reason_too_long_for_the_client_is_left_out() -> None:
+    """MQTT-3.14.2-3."""
+    client = Box().client(version=V5, properties={Prop.MAXIMUM_PACKET_SIZE: 20}).raw(b"\x36\x00")
+    assert client.take(Disconnect) == Disconnect(Reason.MALFORMED_PACKET)
+
+
+def test_bytes_that_come_while_the_connack_waits_are_kept() -> None:
+    box = Box(instant=False)
+    client = box.wire().send(Connect("c", clean=False, user="lamp"))
+    client.raw(b"\xc0").raw(b"\x00")
+    box.commit()
+    assert [type(one) for one in client.read()] == [codec.Connack, codec.Ping]
+
+
+def test_a_client_that_leaves_before_its_connack_leaves_nothing() -> None:
+    box = Box(instant=False)
+    client = box.wire().send(Connect("c", user="lamp", clean=False))
+    client.drop()
+    box.commit()
+    assert client.read() == []
+    assert not box.broker.connections
+
+
+def test_a_qos_0_copy_of_a_qos_1_message_waits_for_nobody() -> None:
+    box = Box()
+    reader = box.client("r", clean=False)
+    reader.subscribe("a", qos=0)
+    reader.drop()
+    publisher = box.client("p")
+    for at in (1, 2):
+        publisher.publish("a", b"x", 1, at)
+    assert box.broker.stats()["queued"] == 0
+
+
+def test_reading_goes_on_only_when_no_reason_is_left_against_it() -> None:
+    """Too much work for one turn, and acks that wait for the store."""
+    box = Box(turn_work=10, receive_maximum=4)
+    box.keeps = lambda publish: True
+    client = box.client()
+    raw = b"".join(codec.encode(PublishPacket("a", b"x", 1, packet_id=at), V311) for at in range(1, 9))
+    client.connection.receive(raw)
+    box.broker.turn()
+    assert not client.reading
+    box.turn()
+    assert not client.reading
+    while box.kept:
+        box.keep()
+    assert client.reading
+    assert [one.packet_id for one in client.read() if isinstance(one, Ack)] == list(range(1, 9))
+
+
+def test_answers_later_than_the_client_stayed_are_no_matter() -> None:
+    """A gatekeeper may take its time; the client need not."""
+    box = Box()
+    asked: list[Callable[[Admission | None], None]] = []
+    box.broker.ask = lambda connection, packet, then: asked.append(then)
+    client = box.wire().send(Connect("c", user="lamp"))
+    assert client.read() == []
+    client.drop()
+    asked[0](EVERYTHING)
+    box.turn()
+    assert not box.broker.sessions

@@ -476,3 +476,152 @@ def test_a_pubrel_repeated_after_reconnect_routes_nothing_twice() -> None:
     box.keep()
     assert client.take(Ack) == Ack(Packet.PUBCOMP, 7)
     assert len(box.heard) == 1
+
+
+def test_a_released_message_is_retained_and_goes_into_queues() -> None:
+    box = Box()
+    durable(box, client_id="reader").subscribe("a", qos=2)
+    box.broker.sessions["lamp", "reader"].conn.close(None)  # type: ignore[union-attr]
+    writer = durable(box, client_id="writer")
+    writer.send(PublishPacket("a", b"x", 2, True, packet_id=3), Ack(Packet.PUBREL, 3))
+    assert [one.kind for one in writer.read() if isinstance(one, Ack)] == [Packet.PUBREC, Packet.PUBCOMP]
+    assert box.broker.stats()["retained"] == 1
+    assert box.broker.stats()["queued"] == 1
+
+
+def test_a_pubrel_repeated_in_the_same_turn_is_answered_on_the_newer_connection() -> None:
+    box = Box()
+    old = durable(box)
+    old.publish("a", b"x", 2, 3)
+    old.read()
+    old.connection.receive(codec.encode(Ack(Packet.PUBREL, 3), V311))
+    new = box.wire()
+    new.connection.receive(codec.encode(codec.Connect("c", clean=False, user="lamp"), V311))
+    session = box.broker.sessions["lamp", "c"]
+    box.broker.release(new.connection, 3)
+    assert session.conn is new.connection
+    box.turn()
+    assert [type(one) for one in new.read()] == [codec.Connack, Ack]
+    assert len(box.heard) == 1
+
+
+def test_what_the_sinks_could_not_keep_is_offered_to_them_again() -> None:
+    """And to nobody else: subscribers have it."""
+    box = Box()
+    reader = box.client("r")
+    reader.subscribe("a", qos=1)
+    box.keeps = lambda publish: True
+    client = durable(box)
+    client.publish("a", b"x", 2, 3)
+    client.send(Ack(Packet.PUBREL, 3))
+    box.keep(OSError("disk full"))
+    client.drop()
+    client = durable(box)
+    client.send(Ack(Packet.PUBREL, 3))
+    box.keep()
+    assert client.take(Ack) == Ack(Packet.PUBCOMP, 3)
+    assert len(box.heard) == 2
+    assert len(reader.publishes()) == 1
+
+
+def test_a_session_that_ends_while_its_message_is_on_its_way_is_no_matter() -> None:
+    box = Box()
+    box.keeps = lambda publish: True
+    client = durable(box)
+    client.publish("a", b"x", 2, 3)
+    client.send(Ack(Packet.PUBREL, 3))
+    box.client("c", clean=True)
+    box.keep()
+    assert box.broker.quiet
+
+
+def test_a_session_forgets_the_ids_it_owes() -> None:
+    box = Box(instant=False)
+    client = on_disk(box)
+    client.publish("a", b"x", 2, 3)
+    box.commit()
+    box.turn()
+    number = client.connection.session.number  # type: ignore[union-attr]
+    box.wire().send(codec.Connect("c", user="lamp"))
+    box.turn()
+    assert box.disk[-1][0].incoming == {(number, 3): False}
+
+
+def test_acks_of_what_waits_to_be_sent_again_count() -> None:
+    """PUBACK on the new connection for a message not yet sent on it."""
+    box = Box()
+    client = durable(box, V5)
+    client.subscribe("a", qos=1)
+    for at in range(3):
+        box.host("a", b"%d" % at, 1)
+    old = ids(client)
+    client.drop()
+    client = durable(box, V5, properties={Prop.RECEIVE_MAXIMUM: 1})
+    client.puback(old[2][0])
+    client.puback(old[0][0])
+    assert [payload for _, payload, _ in ids(client)] == [b"0", b"1"]
+    assert box.broker.stats()["inflight"] == 1
+
+
+def test_a_refusing_puback_settles_too() -> None:
+    """MQTT 5 §4.4."""
+    box = Box()
+    client = box.client(version=V5)
+    client.subscribe("a", qos=1)
+    box.host("a", b"x", 1)
+    (one,) = ids(client)
+    client.send(Ack(Packet.PUBACK, one[0], Reason.QUOTA_EXCEEDED))
+    assert box.broker.stats()["inflight"] == 0
+    assert box.broker.counters["refused_by_client.quota_exceeded"] == 1
+
+
+def test_qos_2_that_the_disk_refused_goes_out_when_it_is_back() -> None:
+    box = Box(instant=False)
+    client = on_disk(box)
+    client.send(codec.Subscribe(1, [codec.Wish("a", 2)]))
+    box.commit()
+    client.read()
+    box.host("a", b"x", 2)
+    box.commit(OSError("disk full"))
+    box.turn()
+    assert client.read() == []
+    box.pass_(1)
+    box.commit()
+    assert [payload for _, payload, _ in ids(client)] == [b"x"]
+
+
+def test_qos_2_that_became_durable_while_its_client_was_away_is_sent_once() -> None:
+    box = Box(instant=False)
+    client = on_disk(box)
+    client.send(codec.Subscribe(1, [codec.Wish("a", 2)]))
+    box.commit()
+    client.read()
+    box.host("a", b"x", 2)
+    client.drop()
+    while box.disk:
+        box.commit()
+        box.turn()
+    client = box.wire().send(codec.Connect("c", clean=False, user="lamp"))
+    while box.disk:
+        box.commit()
+        box.turn()
+    found = client.read()
+    assert found[1:] == [PublishPacket("a", b"x", 2, packet_id=1)]
+
+
+def test_qos_2_not_yet_durable_at_reconnect_is_sent_when_it_is() -> None:
+    box = Box(instant=False)
+    client = on_disk(box)
+    client.send(codec.Subscribe(1, [codec.Wish("a", 2)]))
+    box.commit()
+    client.read()
+    box.host("a", b"x", 2)
+    box.commit(OSError("disk full"))
+    box.turn()
+    client.drop()
+    client = box.wire().send(codec.Connect("c", clean=False, user="lamp"))
+    box.pass_(1)
+    while box.disk:
+        box.commit()
+        box.turn()
+    assert client.read()[1:] == [PublishPacket("a", b"x", 2, packet_id=1)]
