@@ -232,6 +232,20 @@ def test_what_aun_has_no_event_for_is_not_shown(kind: str) -> None:
     assert render(event({}, kind), PEER) is None
 
 
+@pytest.mark.parametrize("kind", ["app.hello", "push.bound", "message.read_changed"])
+def test_events_of_applications_push_and_reading_pass_as_they_are(kind: str) -> None:
+    assert shown(event({"n": 1}, kind), SEED) == (f"event/{kind}", {"n": 1})
+    assert shown(Event("inbox", "bobb.edge.test", 0, kind), SEED) == (f"event/{kind}", {})
+
+
+def test_an_encrypted_volatile_message_is_pushed_with_its_payload_and_its_envelope() -> None:
+    body = delivery(cursor="v1:e:1", expires_ms=1, v2=True, payload=msgspec.Raw(b'{"type": "e2ee.p2p_encrypted"}'))
+    method, params = shown(event(body, seq=0), PEER)
+    assert method == "event/peer.v2.message_received"
+    assert params["payload"] == {"type": "e2ee.p2p_encrypted"}
+    assert (params["version"], params["envelope_json"]) == ("v2", '{"type": "e2ee.p2p_encrypted"}')
+
+
 def test_hostile_announcements_are_read_as_nothing() -> None:
     for hello in (
         {"device": 7, "capabilities": []},
