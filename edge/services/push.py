@@ -78,6 +78,8 @@ class _Wake(msgspec.Struct):
     """A wake-up under way: what is new for one AID, and how often that was tried."""
 
     aid: str
+    category: str = ""
+    """`message` or `group`: what came last."""
     count: int = 0
     at_ms: int = 0
     tried: int = 0
@@ -173,9 +175,9 @@ class PushService:
             return
         for aid in event.audience & self._aids:
             if not self._presence.online(aid):
-                self._begin(aid)
+                self._begin(aid, event.kind.partition(".")[0])
 
-    def _begin(self, aid: str) -> None:
+    def _begin(self, aid: str, category: str) -> None:
         wake = self._wakes.get(aid)
         if wake is None:
             wake = _Wake(aid, ident=secrets.token_hex(8), batches={})
@@ -186,6 +188,7 @@ class PushService:
             self._wakes[aid] = wake
             self._again(wake, GRACE_US)
         wake.count += 1
+        wake.category = category
         wake.at_ms = wall_ms(self._clock)
 
     def _again(self, wake: _Wake, pause_us: int) -> None:
@@ -250,7 +253,7 @@ def _item(wake: _Wake, one: Installation) -> dict[str, object]:
         "device_id": one.device,
         "slot_id": one.slot,
         "push_token": one.token,
-        "category": "message",
+        "category": wake.category,
         "new_count": wake.count,
         "latest_at_ms": wake.at_ms,
     }
