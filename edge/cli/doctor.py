@@ -91,12 +91,14 @@ class Examination:
         return "both databases take writes"
 
     def listeners(self) -> str:
-        """Every listener that is wanted is open; what waits for a first device is no fault."""
-        off = {name: why for name, why in self.status["left_off"].items() if name not in self.status["waiting"]}
+        """Every wanted listener is open. What waits for a first device is no fault, nor MQTT with a broker elsewhere."""
+        wanted = {name for name in self.status["left_off"] if name not in self.status["waiting"]}
+        if self.status["mqtt"]["engine"] == "external":
+            wanted = {name for name in wanted if not name.startswith("mqtt")}
+        off = {name: why for name, why in self.status["left_off"].items() if name in wanted}
         if off:
             said = "; ".join(f"{name}: {why}" for name, why in off.items())
-            step = "stop what holds the port or mend the certificate, or set another with aun-edge config set"
-            raise Failure(f"left off: {said}", next_step=step)
+            raise Failure(f"left off: {said}", next_step=_opened(*next(iter(off.items()))))
         return ", ".join(f"{name} {url}" for name, url in self.ready["endpoints"].items())
 
     def http(self) -> str:
@@ -110,6 +112,16 @@ class Examination:
                 return f"{base}/healthz says {answer.status}"
         except (urllib.error.URLError, OSError) as error:
             raise Failure(f"{base}/healthz: {error}", next_step="look into the node's log") from None
+
+
+def _opened(name: str, why: str) -> str:
+    """How a listener that is left off comes back."""
+    from edge.config import PORTS
+
+    if "certificate" in why:
+        return "mend tls.cert and tls.key, then start the node again"
+    key = next(port.key for port in PORTS if port.name == name)
+    return f"free the port, or `aun-edge config set {key}=127.0.0.1:0` (0 picks a free one), then start the node again"
 
 
 ORDER: tuple[tuple[str, Callable[[Examination], str], tuple[str, ...]], ...] = (

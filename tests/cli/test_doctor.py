@@ -54,11 +54,23 @@ def test_a_wrong_setting_comes_before_what_it_causes(tmp_path: Path, capsys: pyt
 def test_a_listener_that_waits_for_a_device_is_no_finding_and_one_that_failed_is() -> None:
     examination = Examination(Namespace())
     examination.ready = {"endpoints": {"http": "http://127.0.0.1:1"}}
-    examination.status = {"left_off": {"https": "opens once a device exists"}, "waiting": ["https"]}
+    examination.status = {
+        "left_off": {"https": "opens once a device exists"},
+        "waiting": ["https"],
+        "mqtt": {"engine": "builtin"},
+    }
     assert examination.listeners() == "http http://127.0.0.1:1"
     examination.status["left_off"]["mqtt"] = "127.0.0.1:1883 cannot be used"
-    with pytest.raises(Failure, match=r"left off: mqtt: 127.0.0.1:1883 cannot be used"):
+    with pytest.raises(Failure, match=r"left off: mqtt: 127.0.0.1:1883 cannot be used") as told:
         examination.listeners()
+    assert "aun-edge config set mqtt.listen=127.0.0.1:0" in told.value.next_step
+    examination.status["mqtt"]["engine"] = "external"
+    assert examination.listeners() == "http http://127.0.0.1:1"
+    examination.status["left_off"]["https"] = "its certificate cannot be used: expired"
+    examination.status["waiting"] = []
+    with pytest.raises(Failure) as told:
+        examination.listeners()
+    assert told.value.next_step.startswith("mend tls.cert")
 
 
 def test_a_healthy_node_has_no_findings(verb: Verb) -> None:
