@@ -120,7 +120,7 @@ class Dispatcher:
         self.calls[op.name, "ok"] += 1
         log.debug("%s by %s via %s: ok", op.name, who.aid or who.kind, who.via)
         if who.kind is Kind.OPERATOR and _changes(op):
-            audit.info("%s by %s via %s", op.name, who.aid or "operator", who.via)
+            audit.info("%s%s by %s via %s", op.name, _object(call.params), who.aid or "operator", who.via)
         return result if isinstance(result, Outcome) else Outcome(result=result)
 
     async def _perform(self, op: Op, call: Call[Any]) -> Any:
@@ -210,3 +210,9 @@ def _fold(raw: bytes, aliases: Mapping[str, str]) -> bytes:
             value = fields.pop(alias)
             fields.setdefault(name, value)
     return msgspec.json.encode(fields)
+
+
+def _object(params: Any) -> str:
+    """What a call is about, for the audit: its first text parameter (a name, an id, a topic; never a payload)."""
+    first = getattr(params, params.__struct_fields__[0], "") if params.__struct_fields__ else ""
+    return f" {first[:64]!r}" if isinstance(first, str) and first else ""

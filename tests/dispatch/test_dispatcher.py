@@ -191,7 +191,7 @@ async def test_an_operators_writes_are_audited(dispatcher: Dispatcher, caplog: p
         for name in ("note.add", "note.burn", "note.echo"):
             await dispatcher.call("aun", name, b'{"text":"a"}', owner)
     said = [record.getMessage() for record in caplog.records]
-    assert said == ["note.add by operator via control", "note.burn by operator via control"]
+    assert said == ["note.add 'a' by operator via control", "note.burn 'a' by operator via control"]
 
 
 async def test_what_is_switched_off_says_so_and_still_serves_the_node_itself(tmp_path: Path) -> None:
