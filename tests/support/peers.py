@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import threading
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from tests.plugins.needs import peer
 from tests.support.process import NodeProcess
@@ -92,7 +92,7 @@ class Agent:
         self._environment, self._script = environment, script
         self._process: subprocess.Popen[str]
 
-    def __enter__(self) -> Agent:
+    def __enter__(self) -> Self:
         place = peer(self._environment)
         assert place is not None
         command = [str(place / "bin" / "python"), str(AGENTS / self._script), str(self.profile.folder), self.aid]

@@ -91,10 +91,10 @@ class Complete(InGroup, frozen=True, kw_only=True):
 class Bound(msgspec.Struct, omit_defaults=True, kw_only=True):
     """The group and its certificate."""
 
-    group: dict[str, object]
+    group: dict[str, Any]
     group_id: str
     group_aid: str
-    aid_cert: dict[str, object]
+    aid_cert: dict[str, Any]
     old_cert_revoked: bool = False
     status: str = ""
     old_owner: str = ""
@@ -105,14 +105,14 @@ class Transferred(msgspec.Struct, omit_defaults=True, kw_only=True):
     """`transferred` at once, or `pending_rekey` until the new owner completes it."""
 
     status: str
-    group: dict[str, object]
+    group: dict[str, Any]
     group_id: str
     group_aid: str
     old_owner: str
     new_owner: str
     requires_ca_rekey: bool = False
     complete_rpc: str = ""
-    pending_owner_transfer: dict[str, object] = {}
+    pending_owner_transfer: dict[str, Any] = {}
 
 
 class Entity(msgspec.Struct):

@@ -8,12 +8,12 @@ import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import aiomqtt
 import paho.mqtt.client as paho
 import pytest
-from paho.mqtt.enums import CallbackAPIVersion
+from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 
@@ -30,7 +30,9 @@ BOTH = pytest.mark.parametrize("version", [paho.MQTTv311, paho.MQTTv5])
 class Paho:
     """A paho client in its own thread; `messages` as they came."""
 
-    def __init__(self, version: int, *, transport: str = "tcp", **options: Any) -> None:
+    def __init__(
+        self, version: MQTTProtocolVersion, *, transport: Literal["tcp", "websockets"] = "tcp", **options: Any
+    ) -> None:
         self.client = paho.Client(CallbackAPIVersion.VERSION2, "paho", protocol=version, transport=transport, **options)
         self.client.username_pw_set("lamp", "secret")
         self.messages: list[paho.MQTTMessage] = []
@@ -70,13 +72,13 @@ async def exchange(made: Rig, client: Paho) -> None:
 
 
 @BOTH
-async def test_paho_exchanges_messages_over_tcp(engine: Rig, version: int) -> None:
+async def test_paho_exchanges_messages_over_tcp(engine: Rig, version: MQTTProtocolVersion) -> None:
     async with running(Paho(version), engine.port) as client:
         await exchange(engine, client)
 
 
 @BOTH
-async def test_paho_exchanges_messages_over_websocket(engine: Rig, version: int) -> None:
+async def test_paho_exchanges_messages_over_websocket(engine: Rig, version: MQTTProtocolVersion) -> None:
     port = await engine.engine.listen_ws("127.0.0.1", 0)
     client = Paho(version, transport="websockets")
     client.client.ws_set_options(path="/mqtt")
@@ -85,7 +87,7 @@ async def test_paho_exchanges_messages_over_websocket(engine: Rig, version: int)
 
 
 @BOTH
-async def test_paho_exchanges_messages_over_tls(engine: Rig, tmp_path: Path, version: int) -> None:
+async def test_paho_exchanges_messages_over_tls(engine: Rig, tmp_path: Path, version: MQTTProtocolVersion) -> None:
     authority = Authority(tmp_path)
     port = await engine.engine.listen("127.0.0.1", 0, ssl=authority.server())
     client = Paho(version)
@@ -132,7 +134,7 @@ def _lasting(present: list[bool]) -> Paho:
 
 @pytest.mark.parametrize("version", [aiomqtt.ProtocolVersion.V311, aiomqtt.ProtocolVersion.V5])
 async def test_aiomqtt_exchanges_messages(engine: Rig, version: aiomqtt.ProtocolVersion) -> None:
-    options = {"username": "lamp", "password": "secret", "protocol": version}
+    options: dict[str, Any] = {"username": "lamp", "password": "secret", "protocol": version}
     async with aiomqtt.Client("127.0.0.1", engine.port, **options) as client:
         await client.subscribe("t/#", qos=2)
         for qos in range(3):
