@@ -219,7 +219,10 @@ class Node:
             "aun_root": str(identity.aun_root),
             "endpoints": self.endpoints,
         }
-        write_atomic(self._ready_path, dumps(facts) + b"\n")
+        try:
+            write_atomic(self._ready_path, dumps(facts) + b"\n")
+        except OSError as error:
+            log.error("the ready file cannot be written: %s", error)
 
     @property
     def _ready_path(self) -> Path:

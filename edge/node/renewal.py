@@ -45,7 +45,10 @@ class Renewal:
         """Look, for ever."""
         while True:
             await self._clock.sleep_until(self._clock.now().mono_us + LOOK_US)
-            await self.look()
+            try:
+                await self.look()
+            except OSError as error:
+                log.error("certificates that are due cannot be written, the old ones stay: %s", error)
 
     async def look(self) -> bool:
         """Renew what is due, reload what changed; whether anything was reloaded."""

@@ -9,13 +9,14 @@ from __future__ import annotations
 import asyncio
 import base64
 import binascii
+import logging
 from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 import msgspec
 
-from edge.contract.errors import InvalidParams, Malformed, NotFound
+from edge.contract.errors import InvalidParams, Malformed, NotFound, StorageFull
 from edge.contract.limit import Limits, declare
 from edge.contract.op import Call, Empty, Params, op
 from edge.contract.store import Store, Unit
@@ -27,6 +28,8 @@ from edge.store import identity as tables
 from edge.store.keyring import SURE_US, Identity, Issued
 
 T = TypeVar("T")
+
+log = logging.getLogger(__name__)
 
 SIGNED = declare("ca.signed_answers", 256, "answers", "kept for some seconds; above, the oldest is signed again", None)
 OCSP_REQUEST = declare("ca.ocsp_request_octets", 4096, "bytes", "of an RFC 6960 request")
@@ -146,7 +149,10 @@ class CaService:
                 tables.issue(unit, auth, kind="service", spki=spki, operation=operation)
 
         if await self._store.read(lambda unit: tables.certificate(unit, auth.serial)) is None:
-            await self._store.commit(work)
+            try:
+                await self._store.commit(work)
+            except StorageFull:
+                log.error("the certificate of %s is not entered yet: the store is read-only", auth.aid)
 
     @op("ca.get_cert", scope="", wire={"aun": ("ca.get_cert",), "http": ("ca.get_cert",)}, raises=(NotFound,))
     async def get_cert(self, call: Call[CertAsked]) -> Cert:

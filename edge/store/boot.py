@@ -5,9 +5,11 @@ Everything else stores (boot, monotonic µs); learning the time re-dates it all 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import Any, cast
 
+from edge.contract.errors import StorageFull
 from edge.contract.store import Unit
 from edge.contract.time import SECOND
 from edge.store.database import Database
@@ -15,6 +17,8 @@ from edge.store.marks import Marks
 from edge.store.migration import statements
 from edge.system.clock import SystemClock
 from edge.system.walltime import DAY, Belief
+
+log = logging.getLogger(__name__)
 
 RELEARN_US = 600 * SECOND
 """How often the system's clock is looked at; while it is unsure, twenty times as often."""
@@ -50,7 +54,10 @@ class Boots:
         if self._clock.boot != self._marks.boot:
             self._marks.renumber_boot(self._clock.boot)
         self._clock.relearn()
-        await self._db.commit(self._put)
+        try:
+            await self._db.commit(self._put)
+        except StorageFull:
+            log.error("the time of this boot cannot be written yet")
         self._arm()
 
     def stop(self) -> None:
@@ -59,13 +66,13 @@ class Boots:
             self._cancel()
 
     def _arm(self) -> None:
-        pause = RELEARN_US if self._clock.sure else RELEARN_US // 20
+        pause = RELEARN_US if self._clock.sure and self._written_us else RELEARN_US // 20
         self._cancel = self._clock.at(self._clock.now().mono_us + pause, self._look)
 
     def _look(self) -> None:
         changed = self._clock.relearn()
         stale = self._clock.sure and self._clock.now().mono_us - self._written_us > DAY
-        if changed or stale:
+        if changed or stale or not self._written_us:
             self._db.write(self._put, lambda result: None)
         self._arm()
 
@@ -73,7 +80,10 @@ class Boots:
         belief, now = self._clock.belief, self._clock.now()
         row = (now.boot, self._marks.boot_id, belief.offset_us, belief.uncertainty_us, int(belief.sure), now.mono_us)
         unit.run(_PUT, row)
-        self._written_us = now.mono_us
+        unit.after(lambda: self._wrote(now.mono_us))
+
+    def _wrote(self, mono_us: int) -> None:
+        self._written_us = mono_us
 
 
 MIGRATIONS = [

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import logging
 import os
 import shutil
 from collections.abc import Sequence
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric import ec
 
     from edge.protocol.pki import Authority, Window
+
+log = logging.getLogger(__name__)
 
 SURE_US = 300 * SECOND
 """Wall time known to less than this counts as known; the back-dating of certificates covers it."""
@@ -112,7 +115,10 @@ def load_identity(
             f"the issuer of this node is {identity.issuer}, fixed at its first start; {asked} is another: "
             "leave --issuer out, or start a new node with another --state-dir"
         )
-    identity.renew_leafs(now_us, uncertainty_us, names)
+    try:
+        identity.renew_leafs(now_us, uncertainty_us, names)
+    except OSError as error:
+        log.error("certificates that are due cannot be written, the old ones stay: %s", error)
     return identity
 
 

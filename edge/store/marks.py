@@ -10,6 +10,7 @@ declared. What a WAL loses between two marks shows only when a peer knows a numb
 
 from __future__ import annotations
 
+import logging
 import threading
 from pathlib import Path
 
@@ -17,6 +18,8 @@ import msgspec
 
 from edge.store.wal import State
 from edge.system.files import write_atomic
+
+log = logging.getLogger(__name__)
 
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
@@ -85,19 +88,22 @@ class Marks:
         return self._record.boot_id
 
     def begin_boot(self, boot_id: str) -> int:
-        """The number of this boot: one more than the last if the kernel started again since."""
+        """The number of this boot: one more than the last if the kernel started again since.
+
+        On a full disk it is remembered until the next mark takes it along: nothing can be stamped with it before.
+        """
         with self._lock:
             if not boot_id or boot_id != self._record.boot_id or not self._record.boot:
                 self._record.boot += 1
                 self._record.boot_id = boot_id
-                self._save()
+                self._try_save()
             return self._record.boot
 
     def renumber_boot(self, boot: int) -> None:
         """The databases know a later boot than this file did."""
         with self._lock:
             self._record.boot = boot
-            self._save()
+            self._try_save()
 
     def doubt(self, name: str, found: Found) -> str:
         """Why file `name` may have lost commits; empty when it has not."""
@@ -134,6 +140,12 @@ class Marks:
         with self._lock:
             self._record.marks[name] = mark
             self._save()
+
+    def _try_save(self) -> None:
+        try:
+            self._save()
+        except OSError as error:
+            log.error("the number of this boot cannot be written yet: %s", error)
 
     def _save(self) -> None:
         if self._path is not None:

@@ -23,6 +23,8 @@ logger = logging.getLogger(__name__)
 CHECK_OCTETS = 32 << 20
 """A larger file is not read whole after an unclean stop: the start must stay quick. Damage shows when it is read."""
 BALLAST_OCTETS = 1 << 20
+LEAST_BALLAST_OCTETS = 64 << 10
+"""Two indexes of a write-ahead log."""
 
 _DAMAGED = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 _NO_ROOM = frozenset({sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN})
@@ -120,18 +122,36 @@ def put_aside(path: Path, quarantine: Path, stamp: str) -> Path:
 
 
 def keep_ballast(path: Path) -> None:
-    """Hold a little room, so that a later start finds some on a full disk."""
+    """Hold a little room, so that a later start finds some on a full disk; less where there is less."""
     ballast = _ballast(path)
     if ballast.exists():
         return
-    descriptor = os.open(ballast, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        os.posix_fallocate(descriptor, 0, BALLAST_OCTETS)
+        descriptor = os.open(ballast, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        logger.warning("no ballast beside %s: %s", path.name, error)
+        return
+    try:
+        _reserve(descriptor)
     except OSError as error:
         ballast.unlink()
         logger.warning("no ballast beside %s: %s", path.name, error)
     finally:
         os.close(descriptor)
+
+
+def _reserve(descriptor: int) -> None:
+    """As much as there is of the ballast, by halves. Raises `OSError` when that is next to nothing."""
+    octets = BALLAST_OCTETS
+    while True:
+        try:
+            os.posix_fallocate(descriptor, 0, octets)
+            return
+        except OSError:
+            os.ftruncate(descriptor, 0)
+            octets //= 2
+            if octets < LEAST_BALLAST_OCTETS:
+                raise
 
 
 def _ballast(path: Path) -> Path:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 from pathlib import Path
@@ -48,9 +49,9 @@ class StateLock:
         except BlockingIOError:
             self._file.close()
             raise DirectoryInUse(f"another node already runs on {path.parent.parent}") from None
-        self._file.truncate(0)
-        self._file.write(str(os.getpid()).encode())
-        self._file.flush()
+        with contextlib.suppress(OSError):  # a full disk: the number is for people only
+            os.ftruncate(self._file.fileno(), 0)
+            os.write(self._file.fileno(), str(os.getpid()).encode())
 
     def close(self) -> None:
         """Let the next node in."""

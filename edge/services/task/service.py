@@ -18,6 +18,7 @@ from edge.contract.errors import (
     NotPermitted,
     OutputTooLarge,
     RateLimited,
+    StorageFull,
     TaskAccessDenied,
     TaskAlreadyAccepted,
     TaskCanceled,
@@ -112,7 +113,10 @@ class TaskService:
             table.forget(unit, [task_id])
             unit.lose(Gap(table.LOG, task_id, 0, 0, 1, "unreadable", "store", at))
 
-        await self._core.node.commit(work)
+        try:
+            await self._core.node.commit(work)
+        except StorageFull:
+            log.error("the loss of task %s cannot be written now; the next start tries again", task_id)
 
     def close(self) -> None:
         """No more timers, no more watching."""
