@@ -37,6 +37,8 @@ class Connection(AckLine):
         "_client_aliases",
         "_keep_alive",
         "_limit",
+        "_paced",
+        "_paid_us",
         "_routes",
         "_tail",
         "_timeout",
@@ -64,6 +66,9 @@ class Connection(AckLine):
         self._tail = bytearray()
         self._wanted = 2
         """How many bytes the tail must have before there can be a packet in it."""
+        self._paid_us = 0
+        """Until when, at the allowed rate, its messages so far are paid for; a second may be saved up."""
+        self._paced: Deadline | None = None
         self._unfinished = False
         self._work = 0
         """How many packets this turn still has time for."""
@@ -108,7 +113,9 @@ class Connection(AckLine):
     def _consume(self, data: bytes) -> None:
         """Handle every whole packet, as many as one turn has time for; keep the rest."""
         pos, end = 0, len(data)
-        self._work = self.broker.turn_work
+        broker = self.broker
+        self._work = broker.turn_work
+        heard = len(broker.batch)
         try:
             while pos < end:
                 if self._work <= 0:
@@ -146,6 +153,22 @@ class Connection(AckLine):
             self.heard_us = self.broker.now_us
         if pos < end and self.state is not State.CLOSED:
             self._tail = bytearray(data[pos:])
+        if broker.rate and self.state is State.OPEN:
+            self._pace(len(broker.batch) - heard)
+
+    def _pace(self, messages: int) -> None:
+        """Hold a client to `rate` messages a second: what it sent above that it is left unread for."""
+        broker = self.broker
+        now_us, cost_us = broker.now_us, SECOND // broker.rate
+        self._paid_us = max(self._paid_us, now_us - SECOND) + messages * cost_us
+        if self._paid_us > now_us and self._paced is None:
+            broker.limits.hit(limits.RATE)
+            self.stop_reading()
+            self._paced = broker.deadlines.at(self._paid_us, self._read_again)
+
+    def _read_again(self) -> None:
+        self._paced = None
+        self.read_on()
 
     def _put_off(self) -> None:
         """Let others have their turn."""
@@ -490,9 +513,9 @@ class Connection(AckLine):
         self.flush()
         self.state = State.CLOSED
         self.quick = 0
-        for deadline in (self._timeout, self._blocked, self._watch):
+        for deadline in (self._timeout, self._blocked, self._watch, self._paced):
             self.broker.deadlines.cancel(deadline)
-        self._timeout = self._blocked = self._watch = None
+        self._timeout = self._blocked = self._watch = self._paced = None
         self._held = self._backlog = self._replay = self._searches = None
         self._tail = bytearray()
         self._routes = {}

@@ -88,6 +88,7 @@ class Core:
         self.held_acks = bounds[limits.HELD_ACKS]
         self.topic_aliases = bounds[limits.TOPIC_ALIASES]
         self.turn_work = bounds[limits.TURN_WORK]
+        self.rate = bounds[limits.RATE]
         self.subscribe_octets = bounds[limits.SUBSCRIBE_OCTETS]
         self._topic_octets = bounds[limits.TOPIC_OCTETS]
         self._topic_levels = bounds[limits.TOPIC_LEVELS]

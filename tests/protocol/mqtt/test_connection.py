@@ -478,6 +478,34 @@ def test_a_flood_in_one_chunk_lets_others_have_their_turn(packet: codec.AnyPacke
     assert box.limits.hits["mqtt.turn_work"] >= 9
 
 
+@pytest.mark.limit("mqtt.rate")
+def test_a_client_above_its_rate_is_left_unread_until_it_has_made_up_for_it() -> None:
+    box = Box(rate=10)
+    client = box.client()
+    for _ in range(10):
+        client.publish("a", b"x")
+    assert client.reading
+    client.publish("a", b"x")
+    assert not client.reading
+    assert box.limits.hits["mqtt.rate"] == 1
+    box.pass_(0.1)
+    assert client.reading
+    client.send(*[PublishPacket("a", b"x")] * 20)
+    box.pass_(1.9)
+    assert not client.reading
+    box.pass_(0.1)
+    assert client.reading
+    assert len(box.heard) == 31
+    client.publish("a", b"x").drop()
+    box.pass_(10)
+
+
+def test_without_a_rate_nobody_waits() -> None:
+    box = Box()
+    client = box.client().send(*[PublishPacket("a", b"x")] * 1000)
+    assert client.reading
+
+
 def test_a_client_cut_in_the_middle_of_its_flood_is_gone() -> None:
     box = Box(turn_work=10)
     flood = box.client("flood")
