@@ -241,7 +241,9 @@ def row(*cells: str) -> str:
 def _schemas(own: list[Operation]) -> tuple[dict[str, tuple[Schema, Schema]], Schema]:
     """Params and result of each operation, and the file of the area."""
     kinds = [kind for one in own for kind in (_plain(one.params), one.result)]
-    found, defs = msgspec.json.schema_components(kinds, ref_template=REF, schema_hook=lambda kind: {"title": "any JSON"})
+    found, defs = msgspec.json.schema_components(
+        kinds, ref_template=REF, schema_hook=lambda kind: {"title": "any JSON"}
+    )
     pairs = list(found)
     shown = {one.name: (pairs[2 * place], pairs[2 * place + 1]) for place, one in enumerate(own)}
     whole: Schema = {
