@@ -91,7 +91,7 @@ class Examination:
         return "both databases take writes"
 
     def listeners(self) -> str:
-        """Every wanted listener is open. What waits for a first device is no fault, nor MQTT with a broker elsewhere."""
+        """Every wanted listener is open. What waits for a first device is no fault, nor MQTT at another broker."""
         wanted = {name for name in self.status["left_off"] if name not in self.status["waiting"]}
         if self.status["mqtt"]["engine"] == "external":
             wanted = {name for name in wanted if not name.startswith("mqtt")}
