@@ -88,8 +88,11 @@ class Client:
         """Messages whose exchange ended well: the node has promised to keep them."""
         self.refused: list[Sent] = []
         """Messages that the node did not take, and said so (version 5)."""
+        self.published: list[Sent] = []
+        """Everything we sent with QoS 1 or 2, in order."""
         self.resent = 0
-        self.present = False
+        self.known = False
+        """Whether the node has said that it holds a session of ours."""
         self._answers: deque[bytes] = deque()
         self._next_id = 0
         self._reader: asyncio.StreamReader
@@ -106,20 +109,28 @@ class Client:
         """
         clean = self.clean if clean is None else clean
         self.cut()
-        self._answers.clear()
-        if clean:
-            self.unfinished.clear()
-            self.incoming.clear()
+        self.begin(clean)
         name = "localhost" if tls is not None else None
         self._reader, self._writer = await asyncio.open_connection(host, port, ssl=tls, server_hostname=name)
         self._writer.write(self._connect(clean))
         connack = await self.receive()
         assert connack.kind == CONNACK, connack
         assert connack.reason == 0, connack
-        self.present = connack.present
+        self.welcome(clean)
         if resume:
             self.resume()
-        return self.present
+        return connack.present
+
+    def begin(self, clean: bool) -> None:
+        """CONNECT is about to leave."""
+        self._answers.clear()
+        if clean:
+            self.unfinished.clear()
+            self.incoming.clear()
+
+    def welcome(self, clean: bool) -> None:
+        """CONNACK has come."""
+        self.known = not clean
 
     def _connect(self, clean: bool) -> bytes:
         body = b"\0\4MQTT" + bytes((self.version, 0xC0 | clean << 1, 0, 0))
@@ -142,8 +153,8 @@ class Client:
             self._writer = None
 
     async def leave(self) -> None:
-        """DISCONNECT, and wait for the node to hang up."""
-        assert self._writer is not None
+        """DISCONNECT, and wait for the node to hang up. Raises `CLOSED`."""
+        await self.drain()
         self._put(b"\xe0\0")
         try:
             while await self._reader.read(65_536):
@@ -170,6 +181,7 @@ class Client:
         if qos:
             packet_id = self._free_id()
             self.unfinished[packet_id] = sent
+            self.published.append(sent)
         self._put(self._publish(sent, packet_id, again=False))
         return sent
 
