@@ -1,0 +1,157 @@
+"""Where a message goes: batch, retained, receivers, queues."""
+
+from __future__ import annotations
+
+import pytest
+
+from edge.contract.bus import Admission, Publish
+from edge.contract.principal import NODE
+from edge.contract.time import SECOND
+from edge.protocol.mqtt.codec import V5, Ack, PublishPacket
+from edge.protocol.mqtt.delivery import Delivery
+from edge.protocol.mqtt.message import Message, head_of
+from edge.protocol.mqtt.properties import Prop
+from edge.protocol.mqtt.reasons import Packet, Reason
+from tests.protocol.mqtt.box import EVERYTHING, Box
+
+WEEK = {Prop.SESSION_EXPIRY: 604_800}
+
+
+def publish(box: Box, topic: str, payload: bytes = b"x", qos: int = 0, *, retain: bool = False) -> Publish:
+    return Publish(topic, payload, qos, retain, NODE, box.broker.stamp)
+
+
+@pytest.mark.parametrize("topic", ["", "a/+", "#", "a\0b"])
+def test_the_host_publishes_to_topic_names_only(topic: str) -> None:
+    box = Box()
+    with pytest.raises(ValueError, match="not a topic name"):
+        box.broker.publish(publish(box, topic))
+    assert box.heard == []
+
+
+def test_an_announced_figure_is_for_subscribers_and_later_ones_but_not_for_sinks_or_disk() -> None:
+    box = Box(instant=False)
+    early = box.client("early")
+    early.subscribe("$SYS/x")
+    box.broker.announce(publish(box, "$SYS/x", b"1", retain=True))
+    box.broker.need_turn()
+    assert early.publishes() == [("$SYS/x", b"1", 0)]
+    late = box.client("late")
+    late.subscribe("$SYS/x")
+    assert late.publishes() == [("$SYS/x", b"1", 0)]
+    assert (box.heard, box.disk) == ([], [])
+
+
+def test_a_message_is_handed_out_with_the_smaller_of_both_qos() -> None:
+    box = Box()
+    readers = [box.client(f"r{qos}") for qos in range(3)]
+    for qos, reader in enumerate(readers):
+        reader.subscribe("a", qos=qos)
+    box.host("a", b"x", 1)
+    assert [reader.publishes()[0][2] for reader in readers] == [0, 1, 1]
+
+
+def test_a_sender_that_wants_no_echo_gets_none_and_everybody_else_does() -> None:
+    box = Box()
+    client, other = box.client("c", version=V5), box.client("o", version=V5)
+    client.subscribe("a", no_local=True)
+    other.subscribe("a", no_local=True)
+    client.publish("a", b"x")
+    assert client.read() == []
+    assert [one.payload for one in other.read() if isinstance(one, PublishPacket)] == [b"x"]
+
+
+def test_a_message_for_an_absent_client_is_kept_before_its_publisher_hears_of_it() -> None:
+    box = Box()
+    reader = box.client("r", clean=False)
+    reader.subscribe("a", qos=1)
+    reader.drop()
+    box.instant = False
+    writer = box.client("w")
+    writer.publish("a", b"x", 1, 4)
+    assert writer.read() == []
+    [(changes, _)] = box.disk
+    assert [out.message.publish.payload for out in changes.outgoing.values() if out] == [b"x"]
+    box.commit()
+    box.turn()
+    assert writer.take(Ack).packet_id == 4
+
+
+def test_a_message_that_expired_before_it_could_be_sent_is_a_loss() -> None:
+    box = Box(inflight=1)
+    reader = box.client("r", version=V5, clean=False, properties=WEEK)
+    reader.subscribe("a", qos=1)
+    writer = box.client("w", version=V5)
+    writer.publish("a", b"1", 1, 1)
+    writer.publish("a", b"2", 1, 2, properties={Prop.MESSAGE_EXPIRY: 5})
+    first = reader.take(PublishPacket)
+    box.pass_(5)
+    reader.puback(first.packet_id)
+    assert reader.read() == []
+    assert box.broker.counters["dropped.expired"] == 1
+    session = reader.connection.session
+    assert session is not None
+    assert (session.inflight, list(session.queue or ())) == ({}, [])
+
+
+@pytest.mark.limit("mqtt.queue_messages")
+def test_what_a_queue_has_no_room_for_is_a_loss_and_not_on_disk() -> None:
+    box = Box(queue_messages=2)
+    reader = box.client("r", clean=False)
+    reader.subscribe("a", qos=1)
+    reader.drop()
+    for payload in (b"1", b"2", b"3"):
+        box.host("a", payload, 1)
+    assert box.broker.counters["dropped.queue_full"] == 1
+    assert box.limits.hits == {"mqtt.queue_messages": 1}
+    kept: dict[int, bytes] = {}
+    for changes in box.written:
+        for (_, number), out in changes.outgoing.items():
+            kept.pop(number, None)
+            if out is not None:
+                kept[number] = out.message.publish.payload
+    assert sorted(kept.values()) == [b"2", b"3"]
+
+
+def test_a_queue_is_reviewed_when_its_client_may_read_less() -> None:
+    box = Box()
+    reader = box.client("r", clean=False)
+    reader.subscribe("#", qos=1)
+    reader.drop()
+    for topic in ("a", "b", "a"):
+        box.host(topic, b"x", 1)
+    box.users["lamp"] = Admission(EVERYTHING.who, "lamp", ("#",), ("a/#",))
+    again = box.client("r", clean=False)
+    assert [topic for topic, _, _ in again.publishes()] == ["a", "a"]
+    assert box.broker.counters["dropped.not_authorized"] == 1
+
+
+def test_a_retained_message_of_the_store_is_taken_up_without_being_written_again() -> None:
+    box = Box(instant=False)
+    one = publish(box, "a", b"kept", retain=True)
+    box.broker.take_up(Message(one, head_of("a"), expires_us=box.now_us + 5 * SECOND))
+    client = box.client()
+    client.subscribe("a")
+    assert client.publishes() == [("a", b"kept", 0)]
+    assert box.disk == []
+    box.pass_(5)
+    assert box.broker.stats()["retained"] == 0
+    assert list(box.disk[0][0].retained.items()) == [("a", None)]
+
+
+def test_an_empty_retained_message_for_a_topic_without_one_writes_nothing() -> None:
+    box = Box(instant=False)
+    box.host("a", b"", retain=True)
+    assert box.disk == []
+    assert [one.topic for one in box.heard] == ["a"]
+
+
+def test_a_pubrel_for_an_unknown_packet_id_is_answered_in_the_words_of_each_version() -> None:
+    for version, reason in ((4, Reason.SUCCESS), (V5, Reason.PACKET_ID_NOT_FOUND)):
+        box = Box()
+        found = box.client(version=version).send(Ack(Packet.PUBREL, 77)).take(Ack)
+        assert (found.kind, found.packet_id, found.reason) == (Packet.PUBCOMP, 77, reason)
+
+
+def test_the_broker_hands_out_as_a_delivery_does() -> None:
+    assert isinstance(Box().broker, Delivery)
