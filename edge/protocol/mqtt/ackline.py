@@ -107,8 +107,7 @@ class AckLine(Sender):
                     return
             else:
                 self._send_waiting(first)
-            if held:
-                held.popleft()
+            held.popleft()
         if self.closed:
             return
         if held:

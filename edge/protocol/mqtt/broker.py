@@ -93,8 +93,7 @@ class Broker(Turns):
 
     def _will_due(self, session: Session) -> None:
         self.publish_will(session, None)
-        if session.stored:
-            self.journal.session(session)
+        self.journal.session(session)
 
     def watch_expiry(self, session: Session) -> None:
         """End an absent session when its time is over."""

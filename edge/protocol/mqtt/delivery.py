@@ -206,17 +206,14 @@ class Delivery(Core):
 
     def forget_incoming(self, session: Session, packet_id: int) -> None:
         """A QoS 2 packet id is free again."""
-        if session.incoming is not None:
-            session.incoming.pop(packet_id, None)
+        (session.incoming or {}).pop(packet_id, None)
         if session.durable:
             self.journal.incoming(session, packet_id, False)
 
     def released(self, session: Session, packet_id: int, pubcomp: bytes, error: BaseException | None) -> None:
         """What a released QoS 2 message left behind is on disk: forget its packet id, then say so."""
-        connection = self.releasing.pop((session.number, packet_id), None)
-        if error is not None:
-            return
-        self.forget_incoming(session, packet_id)
-        if connection is not None:
+        connection = self.releasing.pop((session.number, packet_id))
+        if error is None:
+            self.forget_incoming(session, packet_id)
             connection.ack(JOURNAL, pubcomp)
-        self.need_turn()
+            self.need_turn()

@@ -50,7 +50,7 @@ class Release(Reply):
         broker, session, packet_id = self._broker, self._session, self._packet_id
         if kept:
             message = (session.incoming or {}).get(packet_id)
-            if message is not None:
+            if message is not None and broker.sessions.get(session.key) is session:
                 broker.journal.incoming(session, packet_id, message)
             hold.calls.append(lambda error: broker.released(session, packet_id, self._pubcomp, error))
             return

@@ -73,11 +73,9 @@ class Message:
 
     def prefix1(self) -> bytes:
         """Bytes before the packet id of a 3.1.1 PUBLISH with QoS 1, made once for all receivers."""
-        prefix = self.prefix
-        if prefix is None:
-            length = len(self.head) + 2 + len(self.publish.payload)
-            prefix = self.prefix = b"\x32" + put_varint(length) + self.head
-        return prefix
+        length = len(self.head) + 2 + len(self.publish.payload)
+        self.prefix = b"\x32" + put_varint(length) + self.head
+        return self.prefix
 
 
 def head_of(topic: str) -> bytes:

@@ -129,8 +129,10 @@ class Sender:
         frame = self._packet_of(message, out.qos, out.retain, out.ids, out.packet_id, dup)
         if frame is not None:
             self._put(frame)
-        elif self.session is not None and self.session.inflight.pop(out.packet_id, None) is out:
-            self.broker.settled(self.session, out)
+            return
+        assert self.session is not None  # noqa: S101 - open
+        del self.session.inflight[out.packet_id]
+        self.broker.settled(self.session, out)
 
     def stop_reading(self) -> None:
         """Leave the client unread, for one reason more."""
@@ -261,8 +263,6 @@ class Sender:
     def make_room(self, octets: int) -> bool:
         """Write before the end of the turn when the buffer is full; whether it then has room."""
         self.flush()
-        if self.out:
-            self.broker.dirty.append(self)
         return self.room >= octets or (octets > self.broker.write_octets and self.room == self.broker.write_octets)
 
     def blocked(self) -> None:
@@ -291,4 +291,3 @@ class Sender:
 
     def close(self, reason: Reason | None, clause: str = "", *, will: bool = True) -> None:
         """End the connection."""
-        raise NotImplementedError

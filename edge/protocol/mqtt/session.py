@@ -181,9 +181,7 @@ class Session:
 
     def overflow(self, bounds: Bounds) -> tuple[Outgoing, Limit] | None:
         """Take out what has to go until the queue is within bounds: the least important, the oldest of those."""
-        queue = self.queue
-        if not queue:
-            return None
+        queue = self.queue or deque()
         if len(queue) > bounds.messages:
             limit = limits.QUEUE_MESSAGES
         elif self.queue_octets > bounds.octets:

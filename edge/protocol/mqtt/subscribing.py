@@ -25,10 +25,14 @@ def subscribe(broker: Broker, connection: Connection, packet: Subscribe) -> None
     noted = broker.journal.count
     reasons: list[int] = []
     fresh: list[Subscription] = []
+    changed: dict[int, tuple[str, Subscription | None]] = {}
     most = broker.limits[limits.SUBSCRIPTIONS]
-    for wish in packet.wishes[:most]:
+    for at, wish in enumerate(packet.wishes[:most]):
         broker.check_topic(wish.filter, wish.filter.encode())
+        old, noted_before = session.subscriptions.get(wish.filter), broker.journal.count
         reason = _grant(broker, connection, session, wish, ident, fresh)
+        if broker.journal.count != noted_before:
+            changed[at] = wish.filter, old
         if reason >= 0x80:
             broker.count(f"refused_subscribe.{Reason(reason).name.lower()}")
         reasons.append(reason if connection.version == V5 or reason < 0x80 else 0x80)
@@ -36,8 +40,7 @@ def subscribe(broker: Broker, connection: Connection, packet: Subscribe) -> None
         broker.limits.hit(limits.SUBSCRIPTIONS, len(packet.wishes) - most)
         refusal = Reason.QUOTA_EXCEEDED if connection.version == V5 else 0x80
         reasons += [refusal] * (len(packet.wishes) - most)
-    filters = [wish.filter for wish in packet.wishes[:most]]
-    reply = _Suback(broker, connection, session, packet.packet_id, reasons, filters, fresh)
+    reply = _Suback(broker, connection, session, packet.packet_id, reasons, changed, fresh)
     connection.ack(JOURNAL if session.durable and broker.journal.count != noted else AT_ONCE, reply)
 
 
@@ -102,10 +105,10 @@ def unsubscribe(broker: Broker, connection: Connection, packet: Unsubscribe) -> 
 
 
 class _Suback(Reply):
-    """SUBACK, then the retained messages (MQTT-3.3.1-6 of 3.1.1, MQTT-3.3.1-9 to -11 of 5); when a durable session's
-    subscriptions cannot be kept they are taken back and refused."""
+    """SUBACK, then the retained messages (MQTT-3.3.1-6 of 3.1.1, MQTT-3.3.1-9 to -11 of 5); what of a durable session's
+    subscriptions cannot be kept is as it was before, and refused."""
 
-    __slots__ = ("_broker", "_connection", "_filters", "_fresh", "_packet_id", "_reasons", "_session")
+    __slots__ = ("_broker", "_changed", "_connection", "_fresh", "_packet_id", "_reasons", "_session")
 
     def __init__(
         self,
@@ -114,21 +117,29 @@ class _Suback(Reply):
         session: Session,
         packet_id: int,
         reasons: list[int],
-        filters: list[str],
+        changed: dict[int, tuple[str, Subscription | None]],
         fresh: list[Subscription],
     ) -> None:
         super().__init__(codec.encode(Suback(packet_id, reasons), connection.version))
         self._broker, self._connection, self._session = broker, connection, session
-        self._packet_id, self._reasons, self._filters, self._fresh = packet_id, reasons, filters, fresh
+        self._packet_id, self._reasons, self._changed, self._fresh = packet_id, reasons, changed, fresh
 
     def sent(self) -> None:
         self._connection.replay(self._fresh)
 
     def failed(self) -> bytes:
-        for wanted in self._filters:
-            subscription = self._session.subscriptions.pop(wanted, None)
-            if subscription is not None:
-                self._broker.router.take(subscription)
-                self._broker.journal.subscription(self._session, wanted, None)
-        reason = Reason.QUOTA_EXCEEDED if self._connection.version == V5 else 0x80
-        return codec.encode(Suback(self._packet_id, [reason] * len(self._reasons)), self._connection.version)
+        refusal = Reason.QUOTA_EXCEEDED if self._connection.version == V5 else 0x80
+        for at, (wanted, old) in self._changed.items():
+            self._put_back(wanted, old)
+            self._reasons[at] = refusal
+        return codec.encode(Suback(self._packet_id, self._reasons), self._connection.version)
+
+    def _put_back(self, wanted: str, old: Subscription | None) -> None:
+        session, router = self._session, self._broker.router
+        fresh = session.subscriptions.pop(wanted, None)
+        if fresh is not None:
+            router.take(fresh)
+        if old is not None:
+            session.subscriptions[wanted] = old
+            router.put(old)
+        self._broker.journal.subscription(session, wanted, old)

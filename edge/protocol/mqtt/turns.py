@@ -9,7 +9,7 @@ from edge.contract.bus import Publish
 from edge.protocol.mqtt.delivery import Delivery
 from edge.protocol.mqtt.hold import Hold, Release
 from edge.protocol.mqtt.sender import Sender
-from edge.protocol.mqtt.session import HELD, READY, Outgoing, Session
+from edge.protocol.mqtt.session import READY, Outgoing, Session
 from edge.protocol.mqtt.wire import JOURNAL
 
 logger = logging.getLogger(__name__)
@@ -110,10 +110,9 @@ class Turns(Delivery):
             self._unsent += unsent
             return
         for session, out in unsent:
-            if out.state == HELD and session.inflight.get(out.packet_id) is out:
-                out.state = READY
-                if session.conn is not None:
-                    session.conn.durable(out)
+            out.state = READY
+            if session.conn is not None:
+                session.conn.durable(out)
         self.need_turn()
 
     def declare(self) -> None:

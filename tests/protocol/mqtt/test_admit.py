@@ -372,3 +372,11 @@ def test_expelling_a_user_closes_and_forgets() -> None:
     assert other.open
     assert list(box.broker.sessions) == [("sensor", "c")]
     assert box.heard == []
+
+
+def test_expelling_reaches_clients_without_a_lasting_session() -> None:
+    box = Box()
+    client = box.client("c")
+    assert box.broker.expel("lamp") == 1
+    assert not client.open
+    assert box.broker.expel("lamp") == 0

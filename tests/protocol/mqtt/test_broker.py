@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from edge.contract.bus import Admission
-from edge.contract.principal import Kind, Principal
+from edge.contract.bus import Admission, Publish
+from edge.contract.principal import NODE, Kind, Principal
 from edge.protocol.mqtt.codec import V5, V311, Ack, Disconnect, PublishPacket, Will
+from edge.protocol.mqtt.message import Message, head_of
 from edge.protocol.mqtt.properties import Prop, Properties
 from edge.protocol.mqtt.reasons import Reason
 from tests.protocol.mqtt.box import Box
@@ -323,3 +324,15 @@ def test_quiet_is_when_nothing_waits() -> None:
     assert not box.broker.quiet
     box.keep()
     assert box.broker.quiet
+
+
+def test_what_the_store_had_is_retained_and_expires() -> None:
+    box = Box()
+    publish = Publish("a", b"x", 1, True, NODE, box.broker.stamp, live=False)
+    box.broker.take_up(Message(publish, head_of("a"), expires_us=box.now_us + 5_000_000))
+    assert box.heard == []
+    client = box.client()
+    client.subscribe("a", qos=1)
+    assert client.take(PublishPacket).retain
+    box.pass_(5)
+    assert box.broker.stats()["retained"] == 0

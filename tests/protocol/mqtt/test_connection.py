@@ -614,7 +614,7 @@ def test_reading_goes_on_only_when_no_reason_is_left_against_it() -> None:
     box = Box(turn_work=10, receive_maximum=4)
     box.keeps = lambda publish: True
     client = box.client()
-    raw = b"".join(codec.encode(PublishPacket("a", b"x", 1, packet_id=at), V311) for at in range(1, 9))
+    raw = b"".join(codec.encode(PublishPacket("a", b"x", 1, packet_id=at), V311) for at in range(1, 31))
     client.connection.receive(raw)
     box.broker.turn()
     assert not client.reading
@@ -623,7 +623,7 @@ def test_reading_goes_on_only_when_no_reason_is_left_against_it() -> None:
     while box.kept:
         box.keep()
     assert client.reading
-    assert [one.packet_id for one in client.read() if isinstance(one, Ack)] == list(range(1, 9))
+    assert [one.packet_id for one in client.read() if isinstance(one, Ack)] == list(range(1, 31))
 
 
 def test_answers_later_than_the_client_stayed_are_no_matter() -> None:
@@ -637,3 +637,31 @@ def test_answers_later_than_the_client_stayed_are_no_matter() -> None:
     asked[0](EVERYTHING)
     box.turn()
     assert not box.broker.sessions
+
+
+def test_a_bad_packet_behind_a_connect_that_waits_closes_after_the_connack() -> None:
+    box = Box(instant=False)
+    client = box.wire()
+    client.raw(codec.encode(Connect("c", clean=False, user="lamp"), V311) + b"\x36\x00")
+    assert client.open
+    box.commit()
+    assert [type(one) for one in client.read()] == [codec.Connack]
+    assert not client.open
+
+
+def test_the_short_way_waits_for_copies_of_absent_clients_too() -> None:
+    box = Box(instant=False)
+    client = box.wire().send(Connect("d", clean=False, user="lamp"))
+    box.commit()
+    client.send(codec.Subscribe(1, [codec.Wish("a", 1)]))
+    box.commit()
+    client.drop()
+    publisher = box.client("p")
+    for at in (1, 2):
+        while box.disk:
+            box.commit()
+            box.turn()
+        publisher.publish("a", b"x", 1, at)
+        assert publisher.read() == []
+        box.commit()
+        assert publisher.take(Ack).packet_id == at

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from edge.protocol.mqtt.codec import V5, V311, PublishPacket
+from edge.contract.bus import Publish
+from edge.contract.principal import NODE
+from edge.protocol.mqtt.codec import V5, V311, Connect, PublishPacket, Suback, Subscribe, Wish, encode
+from edge.protocol.mqtt.message import Message, head_of
 from edge.protocol.mqtt.properties import Prop
 from tests.protocol.mqtt.box import Box
 
@@ -174,3 +177,53 @@ def test_a_size_limit_of_the_client_holds_for_the_short_way_too() -> None:
     for size in (3, 30, 3):
         publisher.publish("a", b"x" * size)
     assert [len(payload) for _, payload, _ in client.publishes()] == [3, 3]
+
+
+def test_a_client_that_is_coming_back_gets_no_qos_0_yet() -> None:
+    box = Box(instant=False)
+    client = box.wire().send(Connect("c", clean=False, user="lamp"))
+    box.commit()
+    client.send(Subscribe(1, [Wish("a", 1)]))
+    box.commit()
+    client.drop()
+    again = box.wire().send(Connect("c", clean=False, user="lamp"))
+    box.host("a", b"0", 0)
+    box.host("a", b"1", 1)
+    again.connection.blocked()
+    again.connection.blocked()
+    again.connection.unblocked()
+    while box.disk:
+        box.commit()
+        box.turn()
+    assert [one.payload for one in again.read() if isinstance(one, PublishPacket)] == [b"1"]
+    again.drop()
+    again.connection.blocked()
+    assert again.read() == []
+
+
+def test_a_search_of_more_than_a_turn_is_worth_goes_on_in_the_next() -> None:
+    box = Box()
+    for at in range(4100):
+        box.host(f"t/{at}", b"", retain=False)
+        box.broker.retained.put(_retained(box, f"t/{at}"))
+    client = box.client()
+    client.connection.receive(encode(Subscribe(1, [Wish("t/+/x"), Wish("t/7")]), V311))
+    box.broker.turn()
+    box.broker.turn()
+    assert [type(one) for one in client.inbox] == [Suback]
+    box.turn()
+    assert [one.topic for one in client.read() if isinstance(one, PublishPacket)] == ["t/7"]
+
+
+def _retained(box: Box, topic: str) -> Message:
+    return Message(Publish(topic, b"x", 0, True, NODE, box.broker.stamp), head_of(topic))
+
+
+def test_a_client_that_leaves_during_its_search_is_no_matter() -> None:
+    box = Box()
+    box.host("a", b"x", retain=True)
+    client = box.client()
+    client.connection.receive(encode(Subscribe(1, [Wish("a")]), V311))
+    box.broker.turn()
+    client.drop()
+    assert box.broker.quiet

@@ -625,3 +625,24 @@ def test_qos_2_not_yet_durable_at_reconnect_is_sent_when_it_is() -> None:
         box.commit()
         box.turn()
     assert client.read()[1:] == [PublishPacket("a", b"x", 2, packet_id=1)]
+
+
+def test_a_session_knows_its_client() -> None:
+    box = Box()
+    session = durable(box).connection.session
+    assert session is not None
+    assert (session.user, session.client_id) == ("lamp", "c")
+
+
+def test_an_id_in_flight_is_skipped_on_the_short_way_too() -> None:
+    box = Box()
+    client = box.client()
+    client.subscribe("a", qos=1)
+    for at in range(3):
+        box.host("a", b"%d" % at, 1)
+    sent = ids(client)
+    session = client.connection.session
+    assert session is not None
+    session.next_id = sent[0][0]
+    box.host("a", b"3", 1)
+    assert ids(client)[0][0] not in [packet_id for packet_id, _, _ in sent]

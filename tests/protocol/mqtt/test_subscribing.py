@@ -367,3 +367,31 @@ def test_a_subscription_that_cannot_be_kept_is_refused() -> None:
     assert client.take(Suback) == Suback(1, [0x80])
     box.host("a", b"x")
     assert client.read() == []
+
+
+def test_of_what_cannot_be_kept_the_old_subscription_stays() -> None:
+    """And a filter that did not change is granted as before."""
+    box = Box(instant=False)
+    client = box.wire()
+    client.send(codec.Connect("c", clean=False, user="lamp"))
+    box.commit()
+    client.send(codec.Subscribe(1, [codec.Wish("a", 0), codec.Wish("b", 1)]))
+    box.commit()
+    client.read()
+    client.send(codec.Subscribe(2, [codec.Wish("a", 2), codec.Wish("b", 1), codec.Wish("c", 1)]))
+    box.commit(OSError("disk full"))
+    assert client.take(Suback) == Suback(2, [0x80, 1, 0x80])
+    for topic in "abc":
+        box.host(topic, b"x", 2)
+    assert client.publishes() == [("a", b"x", 0), ("b", b"x", 1)]
+
+
+@pytest.mark.limit("mqtt.subscriptions")
+def test_filters_above_the_limit_are_refused_in_later_packets_too() -> None:
+    box = Box(subscriptions=2)
+    client = box.client()
+    assert client.subscribe("a", "b") == [0, 0]
+    assert client.subscribe("c") == [0x80]
+    client.send(codec.Unsubscribe(1, ["a"]))
+    client.read()
+    assert client.subscribe("c") == [0]
