@@ -21,7 +21,7 @@ def test_a_variable_byte_integer_survives(value: int) -> None:
 
 @pytest.mark.parametrize("value", [-1, fields.MAX_VARINT + 1])
 def test_what_is_no_variable_byte_integer_is_not_written(value: int) -> None:
-    with pytest.raises(ValueError, match="integer|negative|must be"):
+    with pytest.raises(ValueError, match=r"integer|must be"):
         fields.put_varint(value)
 
 

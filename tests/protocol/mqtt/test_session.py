@@ -646,3 +646,46 @@ def test_an_id_in_flight_is_skipped_on_the_short_way_too() -> None:
     session.next_id = sent[0][0]
     box.host("a", b"3", 1)
     assert ids(client)[0][0] not in [packet_id for packet_id, _, _ in sent]
+
+
+def test_a_session_that_ends_in_the_turn_of_its_pubrel_leaves_no_row() -> None:
+    """The sinks keep the message; there is no session any more whose packet id could be noted."""
+    box = Box()
+    box.keeps = lambda publish: True
+    client = durable(box)
+    client.publish("a", b"x", 2, 3)
+    client.read()
+    client.connection.receive(codec.encode(Ack(Packet.PUBREL, 3), V311))
+    box.wire().connection.receive(codec.encode(codec.Connect("c", user="lamp"), V311))
+    box.written.clear()
+    box.turn()
+    box.keep()
+    rows = {key: row for changes in box.written for key, row in changes.incoming.items()}
+    assert set(rows.values()) <= {False}
+
+
+def test_qos_2_that_becomes_durable_while_earlier_messages_are_sent_again_keeps_its_place() -> None:
+    """Receive Maximum 1: the message waits behind what was in flight before."""
+    box = Box(instant=False)
+    client = on_disk(box, V5)
+    client.send(codec.Subscribe(1, [codec.Wish("a", 2)]))
+    box.commit()
+    client.read()
+    box.host("a", b"1", 1)
+    box.host("a", b"2", 2)
+    box.commit(OSError("disk full"))
+    box.turn()
+    (first,) = ids(client)
+    client.drop()
+    found = {**WEEK, Prop.RECEIVE_MAXIMUM: 1}
+    client = box.wire()
+    client.version = V5
+    client.send(codec.Connect("c", clean=False, user="lamp", version=V5, properties=found))
+    box.pass_(1)
+    while box.disk:
+        box.commit()
+        box.turn()
+    client.inbox.pop(0)
+    assert ids(client) == [(first[0], b"1", True)]
+    client.puback(first[0])
+    assert [payload for _, payload, _ in ids(client)] == [b"2"]

@@ -395,3 +395,15 @@ def test_filters_above_the_limit_are_refused_in_later_packets_too() -> None:
     client.send(codec.Unsubscribe(1, ["a"]))
     client.read()
     assert client.subscribe("c") == [0]
+
+
+def test_a_subscription_ended_before_its_commit_failed_stays_ended() -> None:
+    box = Box(instant=False)
+    client = box.wire().send(codec.Connect("c", clean=False, user="lamp"))
+    box.commit()
+    client.read()
+    client.send(codec.Subscribe(1, [codec.Wish("a", 1)]), codec.Unsubscribe(2, ["a"]))
+    box.commit(OSError("disk full"))
+    box.host("a", b"x", 1)
+    assert [one for one in client.read() if isinstance(one, PublishPacket)] == []
+    assert box.broker.stats()["subscriptions"] == 0

@@ -55,3 +55,14 @@ def test_figures_are_not_for_the_hosts_sinks_nor_for_the_disk() -> None:
     box.client().subscribe("$SYS/#")
     assert box.heard == []
     assert box.disk == []
+
+
+def test_asking_twice_does_not_tell_twice() -> None:
+    box = Box()
+    client = box.client()
+    client.subscribe("$SYS/broker/uptime")
+    client.read()
+    client.subscribe("$SYS/broker/version")
+    client.read()
+    box.pass_(10)
+    assert list(figures(client)) == ["uptime"]
