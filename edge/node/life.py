@@ -37,6 +37,7 @@ from edge.transports.http.listener import Listener as HttpListener
 log = logging.getLogger(__name__)
 
 READY_VERSION = 1
+READY_AGAIN_US = 5 * SECOND
 DRAIN_US = 2 * SECOND
 """How long what runs at SIGTERM may take to finish (design D2a)."""
 
@@ -92,6 +93,7 @@ class Node:
         make_folders(self.config.state_dir)
         lock = StateLock(self.config.state_dir / "run" / "lock")
         try:
+            self._ready_path.unlink(missing_ok=True)  # of a node that was killed
             if (aside := restore.finish(self.config.state_dir)) is not None:
                 log.warning("a restore was finished; the state before it is in %s", aside)
             try:
@@ -222,7 +224,9 @@ class Node:
         try:
             write_atomic(self._ready_path, dumps(facts) + b"\n")
         except OSError as error:
-            log.error("the ready file cannot be written: %s", error)
+            log.error("the ready file cannot be written yet: %s", error)
+            again = self.house.clock.now().mono_us + READY_AGAIN_US
+            self.house.clock.at(again, lambda: None if self._stopped.is_set() else self._write_ready())
 
     @property
     def _ready_path(self) -> Path:

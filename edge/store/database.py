@@ -105,8 +105,8 @@ class Database:
         self._compare(found)
         writer = Writer(self.path, conn, self._clock, self._marks, self._finished)
         readers = Readers(self.path, self._clock, self._marks)
+        opening.keep_ballast(self.path)  # before anything is written: what is left of a full disk is for the next start
         self._begin(writer, now)
-        opening.keep_ballast(self.path)
         writer.start()
         readers.start()
         self._writer, self._readers = writer, readers

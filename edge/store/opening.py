@@ -24,7 +24,7 @@ CHECK_OCTETS = 32 << 20
 """A larger file is not read whole after an unclean stop: the start must stay quick. Damage shows when it is read."""
 BALLAST_OCTETS = 1 << 20
 LEAST_BALLAST_OCTETS = 64 << 10
-"""Two indexes of a write-ahead log."""
+"""Two indexes of a write-ahead log: what one start on a full disk uses up."""
 
 _DAMAGED = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 _NO_ROOM = frozenset({sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN})
@@ -141,17 +141,18 @@ def keep_ballast(path: Path) -> None:
 
 
 def _reserve(descriptor: int) -> None:
-    """As much as there is of the ballast, by halves. Raises `OSError` when that is next to nothing."""
-    octets = BALLAST_OCTETS
-    while True:
+    """The ballast; without room for it, what there is but a rest for this start's own files. Raises `OSError`."""
+    for octets in range(BALLAST_OCTETS, LEAST_BALLAST_OCTETS, -LEAST_BALLAST_OCTETS):
         try:
             os.posix_fallocate(descriptor, 0, octets)
-            return
         except OSError:
             os.ftruncate(descriptor, 0)
-            octets //= 2
-            if octets < LEAST_BALLAST_OCTETS:
+            if octets == 2 * LEAST_BALLAST_OCTETS:
                 raise
+        else:
+            if octets < BALLAST_OCTETS:
+                os.ftruncate(descriptor, octets - LEAST_BALLAST_OCTETS)
+            return
 
 
 def _ballast(path: Path) -> Path:
