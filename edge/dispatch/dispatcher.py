@@ -75,15 +75,18 @@ class Dispatcher:
         outcome = await self._run(found, dumps(params), who, surface="", dialect="", door=Door(), trace="")
         return outcome.result
 
-    def check(self, surface: str, name: str, params: bytes | msgspec.Raw, who: Principal) -> Op:
-        """What a call would be refused for before it began; the operation that it would run.
+    def permitted(self, surface: str, name: str, who: Principal) -> Op:
+        """The operation that a call would run, if the caller may.
 
-        Raises `MethodNotFound`, `SwitchedOff`, `NotAuthenticated`, `NotPermitted`, `InvalidParams`.
+        Raises `MethodNotFound`, `SwitchedOff`, `NotAuthenticated`, `NotPermitted`.
         """
         op = self._found(surface, name)
         _permit(op, who)
-        _decode(op, bytes(params) or b"{}")
         return op
+
+    def check(self, op: Op, params: bytes | msgspec.Raw) -> None:
+        """Would these params be read? Raises `InvalidParams`."""
+        _decode(op, bytes(params) or b"{}")
 
     def _found(self, surface: str, name: str) -> Op:
         op = self.table.find(surface, name)

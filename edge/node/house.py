@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from edge import __version__
 from edge.config import Config
+from edge.contract.errors import InvalidParams
 from edge.contract.limit import Limits
 from edge.contract.principal import Principal
 from edge.contract.store import Unit
@@ -286,7 +287,7 @@ class House:
             AdminService(asked.facts, self.methods, asked.reload, self.limits),
             self.push,
             RouteService(self.clock, self.channels, self.hub, areas, self.limits),
-            DebugService(lambda: self.table.names("aun"), self._dry_run),
+            DebugService(self._requests, self._dry_run),
             BackupService({"node": self.node, "hot": self.hot}, config.state_dir, self.clock, self._tasks.spawn),
         )
 
@@ -436,10 +437,19 @@ class House:
             if self.table.offered(op) or not op.wire
         ]
 
+    def _requests(self) -> list[str]:
+        """The AUN names that have an answer."""
+        return [name for name in self.table.names("aun") if "/" not in name]
+
     def _dry_run(self, name: str, params: bytes, who: Principal) -> list[Stage]:
         """A call by its AUN name, looked at and not made."""
-        op = self.dispatcher.check("aun", name, params, who)
-        return [Stage("catalog", detail=op.name), Stage("scope", detail=op.scope or "open"), Stage("params")]
+        op = self.dispatcher.permitted("aun", name, who)
+        stages = [Stage("catalog", detail=op.name), Stage("scope", detail=op.scope or "open")]
+        try:
+            self.dispatcher.check(op, params)
+        except InvalidParams as error:
+            return [*stages, Stage("params", "skipped", error.message)]
+        return [*stages, Stage("params")]
 
     def facts(self) -> dict[str, Any]:
         """What `status` shows of the parts."""

@@ -29,10 +29,12 @@ class Stage(msgspec.Struct):
 
 
 class Report(msgspec.Struct, omit_defaults=True):
-    """What was found. Nothing was executed."""
+    """What was found. Nothing was executed. `status` is `skipped` when the params cannot be tried, `reason` says why."""
 
     dry_run: bool
     executed: bool
+    status: str = ""
+    reason: str = ""
     methods: list[str] = []
     method: str = ""
     stages: list[Stage] = []
@@ -69,7 +71,12 @@ class DebugService:
             return Report(True, False, methods=self._methods())
         if asked.action or not asked.method:
             raise InvalidParams("action is list, or method names a method")
-        return Report(True, False, method=asked.method, stages=self._dry_run(asked.method, asked.params, call.who))
+        stages = self._dry_run(asked.method, asked.params, call.who)
+        report = Report(True, False, method=asked.method, stages=stages)
+        for stage in stages:
+            if stage.status == "skipped":
+                report.status, report.reason = stage.status, stage.detail
+        return report
 
     @op("proxy.list_services", scope="any", wire={"aun": ("proxy.list_services",)})
     async def list_services(self, call: Call[Empty]) -> Services:

@@ -214,12 +214,11 @@ async def test_a_check_refuses_what_a_call_would_and_does_nothing(tmp_path: Path
     async with database(tmp_path) as db:
         notes = Notes()
         dispatcher = Dispatcher(OpTable(notes), {"node": db})
-        assert dispatcher.check("aun", "note.add", b'{"text":"x"}', ALICE).name == "note.add"
-        for name, params, who, error in (
-            ("note.add", b"{}", ALICE, InvalidParams),
-            ("note.add", b'{"text":"x"}', GUEST, NotAuthenticated),
-            ("no.such", b"{}", ALICE, MethodNotFound),
-        ):
+        op = dispatcher.permitted("aun", "note.add", ALICE)
+        dispatcher.check(op, b'{"text":"x"}')
+        with pytest.raises(InvalidParams):
+            dispatcher.check(op, b"")
+        for name, who, error in (("note.add", GUEST, NotAuthenticated), ("no.such", ALICE, MethodNotFound)):
             with pytest.raises(error):
-                dispatcher.check("aun", name, params, who)
+                dispatcher.permitted("aun", name, who)
         assert notes.prepared == []

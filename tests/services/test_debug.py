@@ -37,7 +37,10 @@ async def test_a_dry_run_looks_and_does_nothing(tmp_path: Path) -> None:
     assert {"message.send", "meta.ping", "push.register", "debug.diag"} <= set(listed["methods"])
     assert (looked["method"], looked["executed"]) == ("message.send", False)
     assert [stage["status"] for stage in looked["stages"]] == ["passed"] * 3
-    assert (wrong, unknown, real, empty) == (-32602, -32601, -32602, -32602)
+    assert (wrong["status"], wrong["stages"][-1]["stage"]) == ("skipped", "params")
+    assert "`$.to`" in wrong["reason"]
+    assert (unknown, real, empty) == (-32601, -32602, -32602)
+    assert not [name for name in listed["methods"] if "/" in name]
     assert inbox == []
 
 
