@@ -94,8 +94,7 @@ class Node:
         lock = StateLock(self.config.state_dir / "run" / "lock")
         try:
             self._ready_path.unlink(missing_ok=True)  # of a node that was killed
-            if (aside := restore.finish(self.config.state_dir)) is not None:
-                log.warning("a restore was finished; the state before it is in %s", aside)
+            self._finish_restore()
             try:
                 await self._run()
             except Exception as error:
@@ -105,6 +104,15 @@ class Node:
                 await self._run()  # the file is marked, so that it is read whole and put aside
         finally:
             lock.close()
+
+    def _finish_restore(self) -> None:
+        """Go on with a restore that was cut off. Raises `StartFailed`: half of two states is none."""
+        try:
+            aside = restore.finish(self.config.state_dir)
+        except OSError as error:
+            raise StartFailed(f"a restore that was cut off cannot go on: {error}") from None
+        if aside is not None:
+            log.warning("a restore was finished; the state before it is in %s", aside)
 
     async def _run(self) -> None:
         self._ports = Ports(self.config.state_dir / "ports.json")
