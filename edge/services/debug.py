@@ -29,7 +29,7 @@ class Stage(msgspec.Struct):
 
 
 class Report(msgspec.Struct, omit_defaults=True):
-    """What was found. Nothing was executed. `status` is `skipped` when the params cannot be tried, `reason` says why."""
+    """What was found; nothing was executed. `status` is `skipped` when the params cannot be tried; `reason` why."""
 
     dry_run: bool
     executed: bool

@@ -6,6 +6,10 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from edge.store import restore
+from edge.store.schema import MIGRATIONS
 from tests.support.node import Agent, Elsewhere
 from tests.support.process import NodeProcess
 
@@ -89,3 +93,23 @@ def test_a_backup_under_load_holds_everything_acknowledged_before_it(tmp_path: P
         found = asyncio.run(pulled(bob))
     assert found == list(range(1, len(found) + 1))
     assert before <= len(found) <= last
+
+
+def test_a_start_goes_on_with_a_restore_that_was_cut_off(tmp_path: Path) -> None:
+    state, file = tmp_path / "state", str(tmp_path / "a.backup")
+    with NodeProcess(state, "--issuer", "edge.test") as node:
+        node.cli("device", "add", "lamp")
+        node.cli("backup", "create", file)
+        node.cli("device", "add", "later")
+        assert node.stop() == 0
+        ready = state / restore.READY
+        ready.mkdir()
+        restore.verify(Path(file), ready, MIGRATIONS, lambda name, done, total: None)
+        (ready / restore.ASIDE).write_text("before-restore-1")
+        (state / "quarantine" / "before-restore-1").write_text("no folder")
+        with pytest.raises(AssertionError, match="a restore that was cut off cannot go on"):
+            node.start()
+        (state / "quarantine" / "before-restore-1").unlink()
+        node.start()
+        assert [device["name"] for device in node.cli("device", "list")] == ["lamp"]
+        assert "a restore was finished" in node.log
