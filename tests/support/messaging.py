@@ -181,7 +181,8 @@ class Post:
         self.channels.admit(channel, who, dumps(hello), hello)
         self._spawn(channel.deliver())
         assert channel.instance is not None
-        self.service.connected(channel.instance)
+        for told in self.channels.on_admitted:
+            told(channel.instance)
         await self.rest()
         return Client(self, who, channel, far)
 
@@ -224,6 +225,7 @@ async def post_office(
             known=post.known,
             limits=post.limits,
         )
+        post.channels.on_admitted.append(post.service.connected)
         post.dispatcher = Dispatcher(OpTable(post.service, *services(post)), {"node": node})
         post.service.start()
         await post.rest()
