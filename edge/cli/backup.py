@@ -41,7 +41,7 @@ def create(options: Namespace) -> int:
     if options.json:
         show.as_json({"file": str(file.absolute()), **_facts(made)})
     else:
-        print(f"written: {file} ({file.stat().st_size / 1e6:.1f} MB)\n{KEYS}")
+        print(f"written: {file} ({max(1, round(file.stat().st_size / 1e3))} kB)\n{KEYS}")
         print(f"  next: aun-edge backup verify {file}")
     return Exit.OK
 
@@ -121,7 +121,7 @@ def restore_(options: Namespace) -> int:
 
 def _facts(made: Manifest) -> dict[str, Any]:
     facts: dict[str, Any] = msgspec.to_builtins(made)
-    return {**facts, "files": len(made.files), "octets": made.octets}
+    return {**facts, "files": len(made.files), "bytes": made.octets}
 
 
 @contextmanager
