@@ -11,7 +11,7 @@ from edge.contract.principal import Principal
 from edge.contract.time import Stamp
 
 
-class Publish(msgspec.Struct, frozen=True):
+class Publish(msgspec.Struct, frozen=True, gc=False):
     """One message. `live` is False for a replay of something older than its arrival (a retained message)."""
 
     topic: str

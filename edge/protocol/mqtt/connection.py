@@ -44,7 +44,6 @@ class Connection(AckLine):
         "_timeout",
         "_unfinished",
         "_wanted",
-        "_work",
         "address",
         "bridge",
         "client_id",
@@ -70,8 +69,6 @@ class Connection(AckLine):
         """Until when, at the allowed rate, its messages so far are paid for; a second may be saved up."""
         self._paced: Deadline | None = None
         self._unfinished = False
-        self._work = 0
-        """How many packets this turn still has time for."""
         self._client_aliases: dict[int, str] | None = None
         self._keep_alive = 0
         due = self.heard_us + broker.connect_us
@@ -85,22 +82,14 @@ class Connection(AckLine):
             return
         self.broker.octets_in += len(data)
         tail = self._tail
-        if tail:
-            tail += data
-            if len(tail) < self._wanted or self._waits:
-                return
-            data = bytes(tail)
-            self._tail = bytearray()
-        elif self._waits:
+        if self._unfinished or self.state is State.OPENING or (tail and len(tail) + len(data) < self._wanted):
             tail += data
             return
+        if tail:
+            data = bytes(tail) + data
+            self._tail = bytearray()
         self._consume(data)
         self.broker.need_turn()
-
-    @property
-    def _waits(self) -> bool:
-        """Whether bytes have to wait: for CONNACK, or for the next turn."""
-        return self._unfinished or self.state is State.OPENING
 
     def go_on(self) -> None:
         """Take up what the last turn had no time for."""
@@ -114,17 +103,17 @@ class Connection(AckLine):
         """Handle every whole packet, as many as one turn has time for; keep the rest."""
         pos, end = 0, len(data)
         broker = self.broker
-        self._work = broker.turn_work
+        work = broker.turn_work
         heard = len(broker.batch)
         try:
+            if self.state is State.NEW and data[:1] not in (b"\x10", b""):
+                raise violation("MQTT-3.1.0-1 first packet is not CONNECT")
             while pos < end:
-                if self._work <= 0:
+                if work <= 0:
                     self._put_off()
                     break
-                self._work -= 1
+                work -= 1
                 first = data[pos]
-                if first != 0x10 and self.state is State.NEW:
-                    raise violation("MQTT-3.1.0-1 first packet is not CONNECT")
                 start = pos + 2
                 length = data[pos + 1] if start <= end else 0xFF
                 if length > 0x7F:
@@ -143,6 +132,7 @@ class Connection(AckLine):
                     or (first == 0x32 and self._publish1(data, pos, start, stop))
                     or (first == 0x40 and stop - start == 2 and self._puback(data[start] << 8 | data[start + 1]))
                 ):
+                    work -= SLOW_WORK + (stop - start) // 256
                     self._packet(first, data, start, stop)
                 pos = stop
                 if self.state is not State.OPEN:
@@ -197,7 +187,7 @@ class Connection(AckLine):
         broker.batch.append(publish)
         if route.generation != broker.router.generation:
             broker.router.refresh(route)
-        version, size, dirty = self.version, stop - pos, broker.dirty
+        version, size, dirty, sent = self.version, stop - pos, broker.dirty, 0
         for found in route.plain:
             conn = found.session.conn
             if conn is None:
@@ -207,13 +197,14 @@ class Connection(AckLine):
                     broker.lost_live(route, found.session, limits.WRITE_OCTETS)
                     continue
                 conn.room -= size
-                broker.messages_out += 1
+                sent += 1
                 out = conn.out
                 if not out:
                     dirty.append(conn)
                 out.append(frame)
             else:
                 conn.send0(Message(publish, route.head, source=self.session, rank=route.rank), False, ())
+        broker.messages_out += sent
         if route.special or route.groups:
             broker.spread_special(Message(publish, route.head, source=self.session, rank=route.rank), route)
         return True
@@ -273,7 +264,6 @@ class Connection(AckLine):
             self.close(fault.reason, fault.clause)
 
     def _packet(self, first: int, data: bytes, start: int, stop: int) -> None:
-        self._work -= SLOW_WORK + (stop - start) // 256
         if first in (0x82, 0xA2) and stop - start > self.broker.subscribe_octets:
             self.broker.limits.hit(limits.SUBSCRIBE_OCTETS)
             raise Fault(Reason.QUOTA_EXCEEDED, f"at most {self.broker.subscribe_octets} bytes of filters")

@@ -518,6 +518,7 @@ def test_a_client_cut_in_the_middle_of_its_flood_is_gone() -> None:
 def test_what_is_no_mqtt_at_all_is_closed_by_its_first_byte() -> None:
     """MQTT-3.1.0-1."""
     assert not Box().wire().raw(b"G").open
+    assert Box().wire().raw(b"").open
     assert Box().wire().raw(b"\x10").open
 
 
