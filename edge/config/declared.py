@@ -90,8 +90,8 @@ class MqttSettings(Section, frozen=True, kw_only=True):
     alias_listen: Annotated[str, address("A second plain MQTT door.", "127.0.0.1:9012")] = "off"
     tls_alias_listen: Annotated[str, address("A second door for MQTT over TLS.", "0.0.0.0:9013")] = "off"
     engine: Annotated[
-        Literal["builtin", "external"],
-        say("Who is the broker: this node, or one of your own.", "external"),
+        Literal["builtin", "amqtt", "external"],
+        say("Who is the broker: this node, the `amqtt` package inside it, or one of your own.", "external"),
     ] = "builtin"
 
 

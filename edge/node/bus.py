@@ -41,6 +41,11 @@ CONVENTIONS = (
 )
 """What devices announce themselves by (spec/device-conventions.md §0), Home Assistant's prefix apart."""
 
+
+class EngineMissing(Exception):
+    """The engine that was asked for is not installed: what to do."""
+
+
 Admissions = Callable[[Principal], Admission | None]
 
 
@@ -73,10 +78,25 @@ def _engine(
     spawn: Spawn,
     routes: Routes,
 ) -> tuple[BusEngine, Admissions]:
+    if config.mqtt.engine == "amqtt":
+        return _amqtt(clock, gatekeeper, limits, losses, spawn, routes), gatekeeper.admission
     if config.mqtt.engine == "builtin":
         made = BuiltinEngine(clock=clock, gatekeeper=gatekeeper, hot=hot, limits=limits, traffic=routes.traffic)
         return made, gatekeeper.admission
     return _external(config, issuer, clock, hot, limits, losses, spawn, routes)
+
+
+def _amqtt(
+    clock: Clock, gatekeeper: Gatekeeper, limits: Limits, losses: Losses, spawn: Spawn, routes: Routes
+) -> BusEngine:
+    from edge.transports.mqtt.amqtt_engine import AmqttEngine
+
+    try:
+        return AmqttEngine(
+            clock=clock, gatekeeper=gatekeeper, limits=limits, losses=losses, spawn=spawn, traffic=routes.traffic
+        )
+    except ModuleNotFoundError as error:
+        raise EngineMissing(f"mqtt.engine = amqtt needs a package: pip install 'aun-edge[amqtt]' ({error})") from None
 
 
 def _external(

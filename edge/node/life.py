@@ -20,6 +20,7 @@ from edge.contract.errors import InvalidParams
 from edge.contract.event import Event
 from edge.contract.time import SECOND
 from edge.contract.wire import dumps
+from edge.node.bus import EngineMissing
 from edge.node.folders import make_folders
 from edge.node.house import House
 from edge.node.tasks import Tasks
@@ -139,7 +140,10 @@ class Node:
     async def _start(self) -> None:
         house = self.house
         self._lag = LoopLag(house.clock)
-        await house.open(self)
+        try:
+            await house.open(self)
+        except EngineMissing as error:
+            raise StartFailed(str(error)) from None
         if self.config.http.insecure_local:
             log.warning("--insecure-local: whoever runs a program on this machine is let in, without a token")
         for listener in self.config.listeners():

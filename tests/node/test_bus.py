@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import aiomqtt
 import pytest
 
 from edge.contract.principal import Kind, Principal
-from edge.node.life import Node
+from edge.node.life import Node, StartFailed
 from tests.support.mosquitto import Mosquitto
 from tests.support.node import running
 
@@ -83,3 +84,28 @@ async def test_an_external_broker_is_shown_with_what_it_does_not_promise(node: N
     assert "mqtt" not in node.endpoints
     assert "broker" in node.left_off["mqtt"]
     assert (await ask(node, "device.add", name="pump")).mqtt == ""
+
+
+@pytest.mark.skipif(find_spec("amqtt") is None, reason="needs the extra amqtt")
+async def test_amqtt_is_shown_with_what_devices_miss(tmp_path: Path) -> None:
+    async with running(tmp_path / "state", "mqtt.engine=amqtt") as node:
+        mqtt = (await ask(node, "status"))["mqtt"]
+        assert (mqtt["engine"], mqtt["promise"].split(":")[0]) == ("amqtt", "none")
+        assert len(mqtt["misses"]) > 5
+        added = await ask(node, "device.add", name="house")
+        host, port = node.endpoints["mqtt"].removeprefix("mqtt://").rsplit(":", 1)
+        async with aiomqtt.Client(host, int(port), username="house", password=added.password) as client:
+            switch = {"name": "S", "unique_id": "s", "state_topic": "house/s", "command_topic": "house/s/set"}
+            await client.subscribe("house/s/set", qos=1)
+            await client.publish("homeassistant/switch/house/s/config", json.dumps(switch), qos=1)
+            while not (found := await ask(node, "skill.list")):
+                await asyncio.sleep(0.01)
+            await ask(node, "skill.call", skill=found[0].id, params={"value": "on"}, timeout_s=1, wait_s=1)
+            assert (await anext(client.messages)).payload == b"ON"
+
+
+@pytest.mark.skipif(find_spec("amqtt") is not None, reason="the extra amqtt is there")
+async def test_an_engine_that_is_not_installed_stops_the_start_with_what_to_do(tmp_path: Path) -> None:
+    with pytest.raises(StartFailed, match="pip install 'aun-edge\\[amqtt\\]'"):
+        async with running(tmp_path / "state", "mqtt.engine=amqtt"):
+            pass

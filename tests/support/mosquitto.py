@@ -21,6 +21,7 @@ class Mosquitto:
     ) -> None:
         self._folder, self._users, self._lines = folder, dict(users or {}), lines
         self.port = port or free_port()
+        self._fixed = bool(port)
         self._process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Mosquitto:
@@ -38,22 +39,26 @@ class Mosquitto:
     def start(self) -> None:
         """Start, with what was stored before, and wait until it answers."""
         self._folder.mkdir(parents=True, exist_ok=True)
-        with (self._folder / "mosquitto.log").open("ab") as log:
-            self._process = subprocess.Popen(
-                [shutil.which("mosquitto") or "/usr/sbin/mosquitto", "-c", str(self._configured())],
-                stdout=log,
-                stderr=log,
-            )
+        self._process = self._spawned()
         end = time.monotonic() + START_S
         while True:
             try:
                 socket.create_connection(("127.0.0.1", self.port), timeout=1).close()
             except OSError:
-                if self._process.poll() is not None or time.monotonic() > end:
+                if self._process.poll() is not None and not self._fixed:
+                    self.port = free_port()  # somebody was quicker
+                    self._process = self._spawned()
+                elif self._process.poll() is not None or time.monotonic() > end:
                     raise AssertionError(f"mosquitto does not answer:\n{self.log}") from None
                 time.sleep(0.02)
             else:
+                self._fixed = True
                 return
+
+    def _spawned(self) -> subprocess.Popen[bytes]:
+        with (self._folder / "mosquitto.log").open("ab") as log:
+            command = [shutil.which("mosquitto") or "/usr/sbin/mosquitto", "-c", str(self._configured())]
+            return subprocess.Popen(command, stdout=log, stderr=log)
 
     def _configured(self) -> Path:
         passwords = self._folder / "passwords"
