@@ -20,7 +20,7 @@ from edge.cli.bar import Bar
 from edge.cli.client import Control
 from edge.cli.failure import Exit, Failure, NotRunning
 from edge.contract.time import wall_us
-from edge.store import archive, restore, snapshot
+from edge.store import archive, restore, snapshot, swap
 from edge.store.archive import Damaged, Manifest
 from edge.store.schema import MIGRATIONS
 from edge.system.clock import SystemClock
@@ -60,7 +60,7 @@ def _of_resting(options: Namespace, bar: Bar) -> tuple[Path, Manifest]:
     if not (options.state_dir / "identity").is_dir():
         raise Failure(f"there is no node in {options.state_dir}", next_step="name its directory with --state-dir")
     with _locked(options.state_dir):
-        restore.finish(options.state_dir)
+        swap.finish(options.state_dir)
         made_us = wall_us(SystemClock(0))
         with tempfile.TemporaryDirectory(prefix="backup-", dir=options.state_dir / "run") as scratch:
             copy = Path(scratch) / "copy"
@@ -102,7 +102,7 @@ def restore_(options: Namespace) -> int:
     for folder in (state_dir, state_dir / "run"):
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     with _locked(state_dir), _failures(options.file):
-        restore.finish(state_dir)
+        swap.finish(state_dir)
         if not options.force and any((state_dir / name).exists() for name in ("identity/pki", "store/node.db")):
             why = f"there is a node in {state_dir}; a restore replaces it"
             raise Failure(why, next_step=f"aun-edge backup restore --force {options.file} keeps it in quarantine")

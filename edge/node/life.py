@@ -26,7 +26,7 @@ from edge.node.house import House
 from edge.node.tasks import Tasks
 from edge.node.watchdog import Watchdog
 from edge.services.admin import Reloaded
-from edge.store import restore
+from edge.store import swap
 from edge.store.opening import damaged
 from edge.system.files import StateLock, write_atomic
 from edge.system.lag import LoopLag
@@ -109,7 +109,7 @@ class Node:
     def _finish_restore(self) -> None:
         """Go on with a restore that was cut off. Raises `StartFailed`: half of two states is none."""
         try:
-            aside = restore.finish(self.config.state_dir)
+            aside = swap.finish(self.config.state_dir)
         except OSError as error:
             raise StartFailed(f"a restore that was cut off cannot go on: {error}") from None
         if aside is not None:

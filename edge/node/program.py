@@ -17,7 +17,7 @@ from edge.config import Config, ConfigError, load_config
 from edge.node.folders import make_folders
 from edge.node.life import Node, StartFailed
 from edge.node.names import own_names
-from edge.store import restore
+from edge.store import swap
 from edge.store.keyring import IdentityError, load_identity
 from edge.store.marks import Marks, kernel_boot_id
 from edge.system.clock import SystemClock
@@ -60,7 +60,7 @@ def main_init(options: Namespace) -> tuple[str, bool]:
     make_folders(config.state_dir)
     lock = StateLock(config.state_dir / "run" / "lock")
     try:
-        restore.finish(config.state_dir)
+        swap.finish(config.state_dir)
         fresh = not (config.state_dir / "identity" / "pki").is_dir()
         marks = Marks.load(config.state_dir / "identity" / "incarnation")
         clock = SystemClock(marks.begin_boot(kernel_boot_id()))

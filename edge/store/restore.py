@@ -1,14 +1,8 @@
-"""Check a copy of a node's state, and put it in the place of the present one: all of it or nothing (design D18).
-
-The copy is unpacked, checked and given a new incarnation in `restore.new`. Renaming that to `restore.ready` is the
-decision: killed before it, the old state stays; killed after it, the next start goes on with `finish`, which moves
-the old parts to the quarantine and the new ones into place.
-"""
+"""Backups read back: check a copy of a node's state, give it a new incarnation, put it in place (design D18)."""
 
 from __future__ import annotations
 
 import errno
-import os
 import shutil
 import sqlite3
 from collections.abc import Sequence
@@ -19,22 +13,18 @@ import msgspec
 from edge.contract.gap import Gap
 from edge.contract.store import INCARNATION_SHIFT
 from edge.contract.time import Clock
-from edge.store import archive, migrate, opening, snapshot
+from edge.store import archive, migrate, opening, snapshot, swap
 from edge.store.archive import About, Damaged, Manifest
 from edge.store.connection import open_reader, open_writer
 from edge.store.keyring import Identity, IdentityError
 from edge.store.marks import Mark, Marks, kernel_boot_id
 from edge.store.migration import Migration
-from edge.store.snapshot import DATABASES, FILES, FOLDERS, Progress
+from edge.store.snapshot import DATABASES, FOLDERS, Progress
+from edge.store.swap import give_to_owner
 from edge.store.unit import WriteUnit
 from edge.system.clock import SystemClock
 from edge.system.files import sync_directory
 
-STAGING, READY = "restore.new", "restore.ready"
-PARTS = ("identity", "store", *(name for name in (*FOLDERS, *FILES) if name != "identity"))
-"""The identity moves first: until the last part has moved, nobody may start with the old one."""
-ASIDE = "aside"
-"""The file in `restore.ready` that names where the old parts go."""
 REASON = "restored"
 ROOM = 64 << 20
 """Bytes that stay free beside an unpacked copy."""
@@ -110,7 +100,7 @@ def restore(file: Path, state_dir: Path, known: Sequence[Migration], progress: P
 
     Raises `Damaged`; `OSError` when there is no room. Either way the state is the old one then.
     """
-    staging = state_dir / STAGING
+    staging = state_dir / swap.STAGING
     shutil.rmtree(staging, ignore_errors=True)
     staging.mkdir(mode=0o700)
     try:
@@ -118,52 +108,16 @@ def restore(file: Path, state_dir: Path, known: Sequence[Migration], progress: P
         for name in ("store", *FOLDERS):
             (staging / name).mkdir(mode=0o700, exist_ok=True)
         incarnation = _begin_anew(staging, state_dir, manifest)
-        (staging / ASIDE).write_text(_aside(state_dir))
-        _give_to_owner(staging, state_dir)
+        (staging / swap.ASIDE).write_text(_aside(state_dir))
+        give_to_owner(staging, state_dir)
         snapshot.sync_tree(staging)
-        staging.rename(state_dir / READY)
+        staging.rename(state_dir / swap.READY)
     except BaseException:
         shutil.rmtree(staging, ignore_errors=True)
         raise
     sync_directory(state_dir)
-    aside = finish(state_dir)
+    aside = swap.finish(state_dir)
     return Restored(manifest.issuer, manifest.version, manifest.made_us, incarnation, str(aside or ""))
-
-
-def finish(state_dir: Path) -> Path | None:
-    """Go on with a restore that was decided, drop one that was not; where the state before it lies, if there was any.
-
-    The caller holds the lock of the state directory. Called at every start: without a restore it does nothing.
-    """
-    shutil.rmtree(state_dir / STAGING, ignore_errors=True)
-    ready = state_dir / READY
-    if not ready.is_dir():
-        return None
-    aside = state_dir / "quarantine" / (ready / ASIDE).read_text().strip()
-    aside.mkdir(mode=0o700, parents=True, exist_ok=True)
-    _give_to_owner(aside, state_dir)
-    for name in PARTS:
-        _move(state_dir / name, ready / name, aside)
-    sync_directory(aside)
-    sync_directory(state_dir)
-    (ready / ASIDE).unlink()
-    ready.rmdir()
-    sync_directory(state_dir)
-    return aside if any(aside.iterdir()) else None
-
-
-def _move(old: Path, new: Path, aside: Path) -> None:
-    """The new part comes in the place of the old one; done again after a kill it goes on where it was."""
-    if not new.exists():
-        return
-    if old.exists():
-        place = aside / old.name
-        number = 1
-        while place.exists():
-            number += 1
-            place = aside / f"{old.name}-{number}"
-        old.rename(place)
-    new.rename(old)
 
 
 def _begin_anew(staging: Path, state_dir: Path, manifest: Manifest) -> int:
@@ -253,13 +207,3 @@ def _room_for(manifest: Manifest, folder: Path) -> None:
     if free < manifest.octets + ROOM:
         wanted = f"{(manifest.octets + ROOM) >> 20} MiB are needed, {free >> 20} MiB are free"
         raise OSError(errno.ENOSPC, wanted, str(folder))
-
-
-def _give_to_owner(folder: Path, state_dir: Path) -> None:
-    """What root restores belongs to the node's own user."""
-    if os.geteuid():
-        return
-    owner = state_dir.stat()
-    for place, _, names in os.walk(folder):
-        for name in ("", *names):
-            os.chown(Path(place) / name, owner.st_uid, owner.st_gid, follow_symlinks=False)

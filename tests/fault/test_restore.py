@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from edge.store import restore
+from edge.store import swap
 
 RENAMES = "rename,renameat,renameat2"
 
@@ -54,12 +54,12 @@ def test_killed_anywhere_it_is_the_old_state_or_the_new_one(state: Path, tmp_pat
         done = cli(
             "backup", "restore", "--force", str(tmp_path / "a.backup"), "--state-dir", str(here), kill_at=kill_at
         )
-        decided = (here / restore.READY).exists()
-        restore.finish(here)
+        decided = (here / swap.READY).exists()
+        swap.finish(here)
         [found] = generation(here)
         assert decided <= (found == "restored")
-        assert not (here / restore.STAGING).exists()
-        assert not (here / restore.READY).exists()
+        assert not (here / swap.STAGING).exists()
+        assert not (here / swap.READY).exists()
         outcomes.append(found)
         if done.returncode == 0:
             break

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from edge.store import restore
+from edge.store import restore, swap
 from edge.store.schema import MIGRATIONS
 from tests.support.node import Agent, Elsewhere
 from tests.support.process import NodeProcess
@@ -102,10 +102,10 @@ def test_a_start_goes_on_with_a_restore_that_was_cut_off(tmp_path: Path) -> None
         node.cli("backup", "create", file)
         node.cli("device", "add", "later")
         assert node.stop() == 0
-        ready = state / restore.READY
+        ready = state / swap.READY
         ready.mkdir()
         restore.verify(Path(file), ready, MIGRATIONS, lambda name, done, total: None)
-        (ready / restore.ASIDE).write_text("before-restore-1")
+        (ready / swap.ASIDE).write_text("before-restore-1")
         (state / "quarantine" / "before-restore-1").write_text("no folder")
         with pytest.raises(AssertionError, match="a restore that was cut off cannot go on"):
             node.start()

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import os
 import shutil
 import sqlite3
 from pathlib import Path
@@ -9,7 +8,7 @@ import pytest
 
 from edge.contract.store import INCARNATION_SHIFT
 from edge.contract.time import SECOND
-from edge.store import archive, ledger, restore, snapshot
+from edge.store import archive, ledger, restore, snapshot, swap
 from edge.store.archive import Damaged
 from edge.store.keyring import load_identity
 from edge.store.marks import Marks
@@ -132,7 +131,7 @@ async def test_a_damaged_archive_changes_nothing(state: Path) -> None:
         with pytest.raises(Damaged):
             restore.restore(file, state, MIGRATIONS, silent)
         assert tree(state) == before
-        assert not (state / restore.STAGING).exists()
+        assert not (state / swap.STAGING).exists()
     assert await bodies(state) == [b"one", b"two"]
 
 
@@ -168,41 +167,3 @@ async def test_an_identity_that_is_not_whole_is_refused(state: Path) -> None:
 def _empty(folder: Path) -> Path:
     folder.mkdir()
     return folder
-
-
-async def test_a_restore_that_was_not_decided_is_dropped(state: Path) -> None:
-    before = tree(state)
-    (state / restore.STAGING / "identity").mkdir(parents=True)
-    assert restore.finish(state) is None
-    assert tree(state) == before
-
-
-@pytest.mark.parametrize("moves", range(9))
-async def test_a_decided_restore_goes_on_wherever_it_stopped(state: Path, moves: int) -> None:
-    """After each rename of `finish`, another process begins anew."""
-    file = backup(state)
-    await append(state, b"lost")
-    expected = tree(state)
-    (state / "ports.json").write_text("{}")
-    staging = _empty(state / restore.STAGING)
-    restore.verify(file, staging, MIGRATIONS, silent)
-    (staging / restore.ASIDE).write_text("before-restore-1")
-    staging.rename(state / restore.READY)
-    for part in restore.PARTS[: moves // 2]:
-        _aside(state, part)
-        (state / restore.READY / part).rename(state / part)
-    if moves % 2:
-        _aside(state, restore.PARTS[moves // 2])
-    aside = restore.finish(state)
-    assert aside is not None
-    assert sorted(path.name for path in aside.iterdir()) == ["config.d", "identity", "ports.json", "store"]
-    assert tree(state) == expected
-    assert await bodies(state) == [b"one", b"two"]
-    assert not (state / restore.READY).exists()
-    assert restore.finish(state) is None
-
-
-def _aside(state: Path, part: str) -> None:
-    place = state / "quarantine" / "before-restore-1"
-    place.mkdir(parents=True, exist_ok=True)
-    os.rename(state / part, place / part)
