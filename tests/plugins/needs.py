@@ -13,9 +13,11 @@ import pytest
 
 
 def peer(name: str) -> Path | None:
-    """The virtual environment of a published program (`tools/peers` makes them), None when there is none."""
+    """The environment of a published program (`tools/peers` makes them): a virtual one, or one with `node_modules`.
+
+    None when there is none."""
     place = Path(os.environ.get("AUN_EDGE_PEERS", "/nonexistent")) / name
-    return place if (place / "bin" / "python").exists() else None
+    return place if any((place / part).exists() for part in ("bin/python", "node_modules")) else None
 
 
 def missing(need: str) -> bool:
