@@ -89,7 +89,8 @@ class Connection(AckLine):
             data = bytes(tail) + data
             self._tail = bytearray()
         self._consume(data)
-        self.broker.need_turn()
+        if not self.broker.scheduled:
+            self.broker.need_turn()
 
     def go_on(self) -> None:
         """Take up what the last turn had no time for."""
@@ -140,7 +141,7 @@ class Connection(AckLine):
         except Fault as fault:
             self._fault(fault)
         if pos:
-            self.heard_us = self.broker.now_us
+            self.heard_us = broker.stamp.mono_us
         if pos < end and self.state is not State.CLOSED:
             self._tail = bytearray(data[pos:])
         if broker.rate and self.state is State.OPEN:
@@ -183,7 +184,7 @@ class Connection(AckLine):
             at += 1
         broker = self.broker
         frame = data[pos:stop]
-        publish = Publish(route.topic, data[at:stop], 0, False, self.who, broker.stamp)
+        publish = Publish(route.topic, data[at:stop], 0, False, self.who, broker.moment or broker.stamp)
         broker.batch.append(publish)
         if route.generation != broker.router.generation:
             broker.router.refresh(route)
@@ -228,7 +229,7 @@ class Connection(AckLine):
             body += 1
             self._count_unacked()
         broker = self.broker
-        publish = Publish(route.topic, data[body:stop], 1, False, self.who, broker.stamp)
+        publish = Publish(route.topic, data[body:stop], 1, False, self.who, broker.moment or broker.stamp)
         message = Message(publish, route.head, source=self.session, rank=route.rank)
         if self.version == V311:
             message.prefix = data[pos:at]

@@ -45,8 +45,9 @@ class Core:
     ) -> None:
         self._now, self.ask, self.limits = now, ask, bounds
         self._schedule, self.random_id = schedule, random_id
-        self._scheduled = False
-        self._stamp: Stamp | None = None
+        self.scheduled = False
+        self.moment: Stamp | None = None
+        """`stamp`, once somebody has asked for it in this turn."""
         self._sinks: list[Sink] = []
         self.journal = Journal(write)
         self.router = Router(bounds, traffic)
@@ -98,9 +99,9 @@ class Core:
     @property
     def stamp(self) -> Stamp:
         """This turn's moment."""
-        stamp = self._stamp
+        stamp = self.moment
         if stamp is None:
-            stamp = self._stamp = self._now()
+            stamp = self.moment = self._now()
         return stamp
 
     @property
@@ -110,7 +111,7 @@ class Core:
 
     def tick(self) -> None:
         """Keep the appointments that are due."""
-        self._stamp = None
+        self.moment = None
         self.deadlines.run(self.now_us)
         self.need_turn()
 
@@ -150,8 +151,8 @@ class Core:
 
     def need_turn(self) -> None:
         """Ask the owner for a turn, once."""
-        if not self._scheduled:
-            self._scheduled = True
+        if not self.scheduled:
+            self.scheduled = True
             self._schedule()
 
     # Figures.

@@ -42,7 +42,7 @@ HELD_ACKS = declare("mqtt.held_acks", 64, "acks", "that the store refused to kee
 HELD_ACK_S = declare("mqtt.held_ack_s", 30, "s", "an ack waited so long for the store: the connection is closed", None)
 READ_OCTETS = declare("mqtt.read_octets", 32_768, "bytes", "read from one connection before others have a turn", None)
 TURN_WORK = declare(
-    "mqtt.turn_work", 2_048, "packets", "of one connection in a turn (8 for one that needs more); the rest waits", None
+    "mqtt.turn_work", 1_024, "packets", "of one connection in a turn (8 for one that needs more); the rest waits", None
 )
 KEEP_ALIVE_S = declare("mqtt.keep_alive_s", 60, "s", "longest keep-alive of a version 5 client", None)
 TOPIC_ALIASES = declare("mqtt.topic_aliases", 64, "aliases", "each way of a version 5 connection", None)

@@ -23,7 +23,7 @@ class Turns(Delivery):
 
     def turn(self) -> None:
         """Hand the batch to the sinks, let go of acks that wait for nothing, write what gathered."""
-        self._scheduled = False
+        self.scheduled = False
         due, self._due, self.unfinished = self._due, self.unfinished, []
         for connection in due:
             connection.go_on()
@@ -44,7 +44,7 @@ class Turns(Delivery):
             sender.flush()
             if sender.stalled:
                 sender.pump()
-        self._stamp = None
+        self.moment = None
 
     def _retry(self) -> None:
         """Try the store again: the turn that follows hands over what it refused."""
@@ -69,7 +69,7 @@ class Turns(Delivery):
         acks, self.acks = self.acks, []
         journaled, self.journaled = self.journaled, set()
         hold = Hold()
-        kept = self._offer_to_sinks(batch, hold) if batch else set()
+        kept = self._offer_to_sinks(batch, hold, bool(acks)) if batch else set()
         on_journal = bool(kept & journaled) if journaled else False
         for waits_for, connection, reply in acks:
             if waits_for in kept:
@@ -87,7 +87,8 @@ class Turns(Delivery):
             self.journal.after(hold.done)
         hold.done()
 
-    def _offer_to_sinks(self, batch: list[Publish], hold: Hold) -> set[int]:
+    def _offer_to_sinks(self, batch: list[Publish], hold: Hold, matters: bool) -> set[int]:
+        """The positions that some sink keeps, where that `matters`: somebody waits for an ack."""
         kept: set[int] = set()
         for sink in self._sinks:
             hold.open += 1
@@ -98,10 +99,10 @@ class Turns(Delivery):
                 kept.update(range(len(batch)))
                 hold.done(error)
                 continue
-            if mine:
-                kept.update(mine)
-            else:
+            if not mine:
                 hold.open -= 1
+            elif matters:
+                kept.update(mine)
         return kept
 
     def _durable(self, unsent: list[tuple[Session, Outgoing]], error: BaseException | None) -> None:

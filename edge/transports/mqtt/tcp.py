@@ -77,6 +77,7 @@ class Stream(asyncio.Protocol):
         "_closed",
         "_connection",
         "_entered",
+        "_feed",
         "_house",
         "_reading",
         "_reprieve",
@@ -97,6 +98,8 @@ class Stream(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._connection: Connection | None = None
         self._entered = False
+        self._feed: Callable[[bytes], None] = self._discarded
+        """Who takes what comes in."""
         self._wanted = True
         """Whether the core wants more bytes."""
         self._resting = False
@@ -125,7 +128,7 @@ class Stream(asyncio.Protocol):
         if self._closed:
             self._discard(len(data))
             return
-        self._take(data)
+        self._feed(data)
         if len(data) >= self._house.budget and not self._resting:
             self._resting = True
             self._settle()
@@ -154,10 +157,7 @@ class Stream(asyncio.Protocol):
 
     def _begin(self) -> None:
         self._connection = self._house.connection(self)
-
-    def _take(self, data: bytes) -> None:
-        if self._connection is not None:
-            self._connection.receive(data)
+        self._feed = self._connection.receive
 
     # The core calls.
 
@@ -234,6 +234,9 @@ class Stream(asyncio.Protocol):
             self._reprieve = None
 
     # Reading by turns.
+
+    def _discarded(self, data: bytes) -> None:
+        self._discard(len(data))
 
     def _discard(self, octets: int) -> None:
         self._spare -= octets

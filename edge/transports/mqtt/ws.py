@@ -33,6 +33,7 @@ class WebSocketStream(Stream):
     def _begin(self) -> None:
         """Wait for the handshake; it has as long as a CONNECT has."""
         self._reprieve = self._house.cut_after(CONNECT_S, self)
+        self._feed = self._take
 
     def _take(self, data: bytes) -> None:
         protocol = self._protocol
@@ -71,7 +72,8 @@ class WebSocketStream(Stream):
 
     def _frame(self, frame: Frame) -> None:
         if frame.opcode in (Opcode.BINARY, Opcode.CONT):
-            super()._take(bytes(frame.data))
+            if self._connection is not None:
+                self._connection.receive(bytes(frame.data))
         elif frame.opcode is Opcode.TEXT:
             self._protocol.fail(UNSUPPORTED_DATA, "MQTT is binary")
             self._flush()
