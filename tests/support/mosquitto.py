@@ -45,7 +45,7 @@ class Mosquitto:
             try:
                 socket.create_connection(("127.0.0.1", self.port), timeout=1).close()
             except OSError:
-                if self._process.poll() is not None and not self._fixed:
+                if self._process.poll() is not None and not self._fixed and time.monotonic() < end:
                     self.port = free_port()  # somebody was quicker
                     self._process = self._spawned()
                 elif self._process.poll() is not None or time.monotonic() > end:
