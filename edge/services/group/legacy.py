@@ -262,7 +262,7 @@ class LegacyService(Service):
             epoch=epoch,
             committed_epoch=epoch,
             reason=reason,
-            rotation=_shown(rotation, now_ms),
+            rotation=_shown(rotation, now_ms) if rotation.gid == seat.gid else None,
         )
 
 
