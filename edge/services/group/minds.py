@@ -257,9 +257,12 @@ class MindService(Service):
         for other in own[: max(0, len(own) - self._limits[bounds.CONTEXTS])]:
             self._limits.hit(bounds.CONTEXTS)
             self._forget(other)
-        while self._octets > self._limits[bounds.THOUGHT_OCTETS] and len(self._heads) > 1:
+        while self._octets > self._limits[bounds.THOUGHT_OCTETS] and (len(self._heads) > 1 or len(head.items) > 1):
             self._limits.hit(bounds.THOUGHT_OCTETS)
-            self._forget(next(iter(self._heads)))
+            if len(self._heads) > 1:
+                self._forget(next(iter(self._heads)))
+            else:
+                self._drop(head, head.items[0])
         return head
 
     def _drop(self, head: _Head, item: dict[str, Any]) -> None:

@@ -177,6 +177,9 @@ class ThoughtService:
             self._forget(old, CONTEXTS)
         while self._octets > self._limits[TOTAL] and len(self._heads) > 1:
             self._forget(next(iter(self._heads)), TOTAL)
+        while self._octets > self._limits[TOTAL] and len(head.items) > 1:
+            self._drop(head, [head.items[0]])
+            self._limits.hit(TOTAL)
 
     def _forget(self, key: _Key, limit: Limit) -> None:
         self._octets -= self._heads.pop(key).octets

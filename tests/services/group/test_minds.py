@@ -158,6 +158,18 @@ async def test_the_oldest_context_of_all_gives_way_when_memory_is_full(tmp_path:
         assert town.limits.hits["group.thought_octets"] >= 1
 
 
+@pytest.mark.limit("group.thought_octets")
+async def test_a_context_alone_is_held_to_the_same_memory(tmp_path: Path) -> None:
+    async with square(tmp_path, limits={"group.thought_octets": 6_000}) as town:
+        gid = await town.found(town.bob)
+        for mark in "abc":
+            await think(town.alice, gid, mark * 2_500)
+        assert [text[0] for text in await thoughts(town.bob, gid)] == ["b", "c"]
+        await think(town.alice, gid, "d" * 7_000)
+        assert [text[0] for text in await thoughts(town.bob, gid)] == ["d"]
+        assert town.limits.hits == {"group.thought_octets": 3}
+
+
 async def test_thoughts_end_with_the_node(tmp_path: Path) -> None:
     async with square(tmp_path) as town:
         gid = await town.found(town.bob)

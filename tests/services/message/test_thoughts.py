@@ -116,3 +116,15 @@ async def test_the_oldest_thoughts_give_way(tmp_path: Path) -> None:
         for bad in ({"context": {"type": "t" * 129, "id": "i"}}, {"thought_id": "x" * 129}):
             with pytest.raises(InvalidParams):
                 await think(alice, "too long", **bad)
+
+
+@pytest.mark.limit("message.thought_octets")
+async def test_a_context_alone_is_held_to_the_same_memory(tmp_path: Path) -> None:
+    async with post_office(tmp_path, limits={"message.thought_octets": 6_000}) as post:
+        alice, bob = post.offline(ALICE), post.offline(BOB)
+        for mark in "abc":
+            await think(alice, mark * 2_500)
+        assert [text[0] for text in await thoughts(bob)] == ["b", "c"]
+        await think(alice, "d" * 7_000)
+        assert [text[0] for text in await thoughts(bob)] == ["d"]
+        assert post.limits.hits == {"message.thought_octets": 3}
