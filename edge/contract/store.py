@@ -128,8 +128,13 @@ class Store(Protocol):
         """True after the medium failed or filled: reads go on, writes fail with `StorageFull`."""
         ...
 
-    def write(self, work: Callable[[Unit], T], done: Callable[[T | BaseException], None]) -> None:
-        """Queue a unit for the next commit; `done` gets its result, in the loop, once it is on disk, or its error."""
+    def write(
+        self, work: Callable[[Unit], T], done: Callable[[T | BaseException], None], *, urgent: bool = False
+    ) -> None:
+        """Queue a unit for the next commit; `done` gets its result, in the loop, once it is on disk, or its error.
+
+        `urgent`: an alarm, which a full disk takes too as long as there is a reserve.
+        """
         ...
 
     async def commit(self, work: Callable[[Unit], T]) -> T:
@@ -143,12 +148,13 @@ class Store(Protocol):
         done: Callable[[BaseException | None], None],
         *,
         lazy: bool = False,
+        urgent: bool = False,
     ) -> None:
         """Queue hot rows: all rows of one statement in a commit go down together, in order.
 
         Between two units, statements run in the order in which each was first queued, so statements that must not
         pass each other belong into a unit. `lazy`: no ack waits for the rows, so they go with the next commit or
-        after the wear window, whichever is first.
+        after the wear window, whichever is first. `urgent`: as `write`.
         """
         ...
 

@@ -198,7 +198,10 @@ class Intake:
             self._stored(rows, seqs, pending, error)
 
         seqs = self._registry.readings.add(
-            [(cap.id, at, stated, raw) for cap, _, raw, at, stated, _ in rows], done, lazy=not acks.urgent
+            [(cap.id, at, stated, raw) for cap, _, raw, at, stated, _ in rows],
+            done,
+            lazy=not acks.urgent,
+            urgent=any(cap.what.traffic == "alarm" for cap, *_ in rows),
         )
         self._unstated += len(rows)
         if self._unstated >= RESTATE_ROWS:

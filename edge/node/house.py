@@ -61,6 +61,7 @@ from edge.store.database import Database
 from edge.store.keyring import Identity, TlsFiles, load_identity
 from edge.store.losses import Losses
 from edge.store.marks import Marks, kernel_boot_id
+from edge.store.reserve import Reserve
 from edge.system.clock import SystemClock
 from edge.transports.ctl import ControlSocket
 from edge.transports.http import a2a, agent_md, aun, health, pki
@@ -110,8 +111,9 @@ class House:
 
     def _database(self, name: str, wear_window_s: float) -> Database:
         state = self._config.state_dir
+        path = state / "store" / f"{name}.db"
         return Database(
-            state / "store" / f"{name}.db",
+            path,
             name,
             self.clock,
             asyncio.get_running_loop(),
@@ -120,6 +122,7 @@ class House:
             limits=self.limits,
             wear_window_us=int(wear_window_s * SECOND),
             quarantine=state / "quarantine",
+            reserve=Reserve(path) if name == "hot" else None,
         )
 
     # Coming.

@@ -27,6 +27,7 @@ from edge.store.housekeeping import Housekeeping
 from edge.store.marks import Found, Mark, Marks
 from edge.store.migration import Migration
 from edge.store.readers import Readers, ReadJob
+from edge.store.reserve import Reserve
 from edge.store.snapshot import Progress
 from edge.store.writer import BulkJob, ControlJob, Figures, Job, UnitJob, Writer
 
@@ -57,11 +58,12 @@ class Database:
         migrations: Sequence[Migration] | None = None,
         quarantine: Path | None = None,
         synchronous: str = "FULL",
+        reserve: Reserve | None = None,
     ) -> None:
         """`marks` is shared by the files of a node (without it, `incarnation` is fixed: tests, tools).
 
         `migrations` None: the release's own, in a child process when due; else these, here. `synchronous` is only
-        for measuring what its other values would lose.
+        for measuring what its other values would lose. `reserve` is room for what is urgent once the disk is full.
         """
         self.path, self.name = path, name
         self.damage = ""
@@ -75,6 +77,7 @@ class Database:
         self._wear_window_us = wear_window_us
         self._migrations = migrations
         self._synchronous = synchronous
+        self._reserve = reserve
         self._housekeeping = Housekeeping(self, clock, self._marks)
         self._writer: Writer | None = None
         self._readers: Readers | None = None
@@ -103,9 +106,11 @@ class Database:
             opening.put_aside(self.path, self._quarantine, stamp)
             conn, found = self._prepare(open_writer(self.path, synchronous=self._synchronous), False)
         self._compare(found)
-        writer = Writer(self.path, conn, self._clock, self._marks, self._finished)
+        writer = Writer(self.path, conn, self._clock, self._marks, self._finished, self._reserve)
         readers = Readers(self.path, self._clock, self._marks)
         opening.keep_ballast(self.path)  # before anything is written: what is left of a full disk is for the next start
+        if self._reserve is not None and not self._reserve.hold():
+            logger.warning("%s: no room for the whole reserve for alarms", self.name)
         self._begin(writer, now)
         writer.start()
         readers.start()
@@ -187,9 +192,14 @@ class Database:
         """True after the medium failed or filled: reads go on, writes fail with `StorageFull`."""
         return self._writer is not None and self._writer.failure is not None
 
-    def write(self, work: Callable[[Unit], T], done: Callable[[T | BaseException], None]) -> None:
-        """Queue a unit for the next commit; `done` gets its result, in the loop, once it is on disk, or its error."""
-        self._queue(UnitJob(work, done, self._clock.now()))
+    def write(
+        self, work: Callable[[Unit], T], done: Callable[[T | BaseException], None], *, urgent: bool = False
+    ) -> None:
+        """Queue a unit for the next commit; `done` gets its result, in the loop, once it is on disk, or its error.
+
+        `urgent`: an alarm, which a full disk takes too as long as there is a reserve.
+        """
+        self._queue(UnitJob(work, done, self._clock.now(), urgent=urgent))
 
     def commit(self, work: Callable[[Unit], T]) -> Coroutine[Any, Any, T]:
         """`write`, awaited; queued at once. Raises what the unit raised, or `StorageFull`."""
@@ -204,14 +214,15 @@ class Database:
         done: Callable[[BaseException | None], None],
         *,
         lazy: bool = False,
+        urgent: bool = False,
     ) -> None:
         """Queue hot rows; all rows of one statement in a commit go down together, in order.
 
         Between two units, statements run in the order in which each was first queued. `lazy`: nobody waits for
-        an ack, so the rows go with the next commit or after the wear window, whichever is first.
+        an ack, so the rows go with the next commit or after the wear window, whichever is first. `urgent`: as `write`.
         """
-        job = BulkJob(sql, rows, done)
-        if not lazy or not self._wear_window_us:
+        job = BulkJob(sql, rows, done, urgent=urgent)
+        if urgent or not lazy or not self._wear_window_us:
             self._queue(job)
             return
         if not self._admit(job):
@@ -269,6 +280,8 @@ class Database:
         """Figures for `status` and the metrics."""
         depth = self._writer.depth if self._writer else 0
         own = {"queued": depth, "pending": self._pending, "read_only": int(self.read_only)}
+        if self._reserve is not None:
+            own["reserve"] = self._reserve.octets
         return {**msgspec.structs.asdict(self.figures()), **own, "incarnation": self.incarnation}
 
     # Between the loop and the writer.

@@ -91,10 +91,12 @@ class Readings:
         *,
         restated: bool = False,
         lazy: bool = False,
+        urgent: bool = False,
     ) -> range:
         """Queue (capability, at, stated_us, JSON value) for the next commit; their numbers.
 
         `done` runs in the loop when they are on disk. `lazy`: nobody waits, they may stay for the wear window.
+        `urgent`: among them is an alarm, which a full disk takes too as long as there is a reserve.
         """
         seqs = self.numbers.take(len(rows))
         mark = 1 if restated else None
@@ -106,6 +108,7 @@ class Readings:
             ],
             done,
             lazy=lazy,
+            urgent=urgent,
         )
         if self.octets is not None:
             self.octets += sum(OVERHEAD + len(row[3]) for row in rows)

@@ -3,6 +3,8 @@
 Whatever gathered while the last commit ran is the next commit. Each unit runs in a savepoint, so one that fails
 takes nothing with it; rows of one statement go down together. When the commit has returned, and only then, the loop
 is told, once, of everything that was in it.
+
+When the disk is full nothing is written but what is urgent (alarms), from the room held back for it.
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ from edge.contract.time import Clock, Stamp
 from edge.store import opening, wal
 from edge.store.connection import BUSY_MS, FRAME, MEDIUM_FAILED, primary
 from edge.store.marks import Mark, Marks
+from edge.store.reserve import Reserve
 from edge.store.unit import WriteUnit
 
 logger = logging.getLogger(__name__)
@@ -43,11 +46,11 @@ Done = Callable[[Any], None]
 class UnitJob:
     """One unit of work, and who waits for it."""
 
-    __slots__ = ("at", "calls", "done", "events", "result", "work")
+    __slots__ = ("at", "calls", "done", "events", "result", "urgent", "work")
     size = 1
 
-    def __init__(self, work: Callable[[Unit], Any], done: Done, at: Stamp) -> None:
-        self.work, self.done, self.at = work, done, at
+    def __init__(self, work: Callable[[Unit], Any], done: Done, at: Stamp, *, urgent: bool = False) -> None:
+        self.work, self.done, self.at, self.urgent = work, done, at, urgent
         self.result: Any = None
         self.events: Sequence[Event] = ()
         self.calls: Sequence[Callable[[], None]] = ()
@@ -56,10 +59,10 @@ class UnitJob:
 class BulkJob:
     """Rows of one statement, and who waits for them."""
 
-    __slots__ = ("done", "result", "rows", "size", "sql")
+    __slots__ = ("done", "result", "rows", "size", "sql", "urgent")
 
-    def __init__(self, sql: str, rows: Sequence[tuple[object, ...]], done: Done) -> None:
-        self.sql, self.rows, self.done = sql, rows, done
+    def __init__(self, sql: str, rows: Sequence[tuple[object, ...]], done: Done, *, urgent: bool = False) -> None:
+        self.sql, self.rows, self.done, self.urgent = sql, rows, done, urgent
         self.size = len(rows)
         self.result: BaseException | None = None
 
@@ -88,6 +91,7 @@ class Figures(msgspec.Struct):
     failed_units: int = 0
     failed_commits: int = 0
     refused: int = 0
+    from_reserve: int = 0
     checkpoints: int = 0
     wal_octets: int = 0
     wal_alarms: int = 0
@@ -98,8 +102,18 @@ class Figures(msgspec.Struct):
 class Writer:
     """Runs jobs in its own thread; `finished` is called there with the jobs of each commit, after it."""
 
-    def __init__(self, path: Path, conn: sqlite3.Connection, clock: Clock, marks: Marks, finished: Finished) -> None:
-        """`conn` is the file's only writing connection; it belongs to the thread from `start` on."""
+    def __init__(
+        self,
+        path: Path,
+        conn: sqlite3.Connection,
+        clock: Clock,
+        marks: Marks,
+        finished: Finished,
+        reserve: Reserve | None = None,
+    ) -> None:
+        """`conn` is the file's only writing connection; it belongs to the thread from `start` on, and so does the
+        reserve."""
+        self._reserve = reserve
         self._clock, self._marks, self._finished = clock, marks, finished
         self._queue: SimpleQueue[Job | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._run, name=f"writer-{path.stem}", daemon=True)
@@ -173,27 +187,72 @@ class Writer:
         self._finished((job,))
 
     def _commit(self, batch: list[UnitJob | BulkJob]) -> None:
-        if self.failure is not None:
-            self._fail(batch)
-            return
+        if self.failure is None:
+            error = self._transact(batch)
+            if error is None:
+                if self.figures.wal_octets >= CHECKPOINT_OCTETS:
+                    self._large_wal()
+                return
+            if not isinstance(error, sqlite3.Error):
+                self._fail(batch, error)
+                return
+            self._broken(error)
+        urgent = [job for job in batch if job.urgent] if self.full and self._reserve is not None else []
+        others = [job for job in batch if not job.urgent] if urgent else batch
+        if others:
+            self._fail(others)
+        if urgent:
+            self._from_reserve(urgent)
+
+    def _transact(self, batch: list[UnitJob | BulkJob]) -> Exception | None:
+        """One commit, and telling of it; else what went wrong, rolled back."""
         started = time.perf_counter_ns()
         try:
             self.conn.execute("BEGIN IMMEDIATE")
             self._fill(batch)
             self.conn.execute("COMMIT")
-        except sqlite3.Error as error:
-            self._broken(error)
-            self._fail(batch)
-            return
         except Exception as error:
-            logger.exception("%s: a commit failed", self._thread.name)
+            if not isinstance(error, sqlite3.Error):
+                logger.exception("%s: a commit failed", self._thread.name)
             self._roll_back()
-            self._fail(batch, error)
-            return
+            return error
         self._count(batch, (time.perf_counter_ns() - started) // 1000)
         self._finished(batch)
-        if self.figures.wal_octets >= CHECKPOINT_OCTETS:
-            self._large_wal()
+        return None
+
+    @property
+    def full(self) -> bool:
+        """Whether nothing is written because the disk has no room."""
+        return self.failure is not None and primary(self.failure) == sqlite3.SQLITE_FULL
+
+    def _from_reserve(self, batch: list[UnitJob | BulkJob]) -> None:
+        """What is urgent, on a full disk. First the log's own room is used again, by bringing what it holds into the
+        database; while that does not do, the reserve is given up step by step."""
+        brought_in = False
+        while True:
+            error = self._transact(batch)
+            if error is None:
+                self.figures.from_reserve += len(batch)
+                return
+            if not isinstance(error, sqlite3.Error):
+                self._fail(batch, error)
+                return
+            self.failure = error
+            if not self.full:
+                break
+            if not brought_in:
+                self._bring_in()
+            elif self._reserve is None or not self._reserve.give():
+                break
+            brought_in = not brought_in
+        self._fail(batch)
+
+    def _bring_in(self) -> None:
+        """A checkpoint as far as there is room for it."""
+        try:
+            self.conn.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+        except sqlite3.Error as error:
+            logger.debug("%s: checkpoint without room: %s", self._thread.name, error)
 
     def _fill(self, batch: list[UnitJob | BulkJob]) -> None:
         groups: dict[str, list[BulkJob]] = {}
@@ -367,7 +426,7 @@ class Writer:
         return mark
 
     def probe(self) -> bool | None:
-        """Try a full disk, or a lock that was held, again: does a write with its sync succeed?
+        """Try a full disk, or a lock that was held, again: can the reserve be had, does a write with its sync succeed?
 
         None: the medium failed, nothing but a restart can help.
         """
@@ -375,6 +434,8 @@ class Writer:
             return True
         if primary(self.failure) in MEDIUM_FAILED:
             return None
+        if self._reserve is not None and not self._reserve.hold():
+            return False
         try:
             self.conn.execute("PRAGMA wal_checkpoint(PASSIVE)")
             self._advance()
