@@ -497,8 +497,9 @@ class KeyService(MessageService):
         wrapped = {(row.aid, row.device) for row in draft.rows}
         trusted = self._trusted(unit, seat, state, members)
         needed = {(one["aid"], one["device_id"]) for one in self._devices(unit, seat.gid, trusted)}
-        missing = {(aid, name) for aid, name in needed - wrapped if (aid, "") not in wrapped}
-        if missing - {(seat.aid, device), (seat.aid, "")}:
+        own = {(seat.aid, device), (seat.aid, "")}
+        missing = {(aid, name) for aid, name in needed - wrapped - own if (aid, "") not in wrapped}
+        if missing:
             raise RecipientsStale(f"the envelope misses {len(missing)} current devices of the group")
         if {aid for aid, _ in wrapped} - trusted - {seat.aid}:
             raise RecipientsStale("the envelope is for somebody who may not read it")
