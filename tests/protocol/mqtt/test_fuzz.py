@@ -11,7 +11,7 @@ import time
 
 from edge.protocol.mqtt import codec
 from edge.protocol.mqtt.codec import V5, V311, Ack, Connect, PublishPacket
-from edge.protocol.mqtt.properties import Prop
+from edge.protocol.mqtt.properties import Prop, Properties
 from edge.protocol.mqtt.reasons import Packet
 from tests.protocol.mqtt.box import Box, Client
 
@@ -24,7 +24,7 @@ def word(draw: random.Random, version: int) -> codec.AnyPacket:
     """A packet that a client might send, right or wrong."""
     qos = draw.randrange(3)
     packet_id = draw.choice((1, 2, 3, 0xFFFF))
-    found = {} if version == V311 else draw.choice(({}, {}, {Prop.TOPIC_ALIAS: draw.randrange(4)}))
+    found: Properties = {} if version == V311 else draw.choice(({}, {}, {Prop.TOPIC_ALIAS: draw.randrange(4)}))
     return draw.choice(
         (
             PublishPacket(
