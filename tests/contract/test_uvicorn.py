@@ -26,6 +26,7 @@ METHODS = {
     HttpToolsProtocol: {
         "connection_made", "connection_lost", "data_received", "pause_writing", "resume_writing", "on_message_begin",
         "on_url", "on_header", "on_headers_complete", "on_body", "send_400_response", "handle_websocket_upgrade",
+        "on_response_complete",
     },
     H11Protocol: {
         "connection_made", "connection_lost", "pause_writing", "resume_writing", "handle_events", "send_400_response",
@@ -34,13 +35,13 @@ METHODS = {
     WebSocketsSansIOProtocol: {
         "connection_made", "connection_lost", "data_received", "pause_writing", "resume_writing", "handle_connect",
         "handle_text", "handle_bytes", "handle_cont", "handle_parser_exception", "send_receive_event_to_app",
-        "keepalive_timeout", "stop_keepalive",
+        "keepalive_timeout", "stop_keepalive", "receive", "handle_ping", "handle_pong",
     },
 }  # fmt: skip
 
 ATTRIBUTES = {
     "conn", "queue", "transport", "client", "app", "close_sent", "disconnected", "handshake_complete",
-    "handshake_initiated", "read_paused", "writable", "close_timer", "frames", "curr_msg_data_type",
+    "handshake_initiated", "read_paused", "writable", "close_timer", "frames", "curr_msg_data_type", "loop",
 }  # fmt: skip
 
 

@@ -40,6 +40,11 @@ CONNECTIONS = declare("http.connections", 768, "connections", "of one listener; 
 PER_ADDRESS = declare("http.connections_per_address", 384, "connections", "of one address, all listeners", None)
 MESSAGE = declare("ws.message_octets", 1_048_576, "bytes", "of a message on paths without a limit of their own (1009)")
 FRAGMENTS = declare("ws.fragments", 1024, "frames", "that one message may come in (1008)", None)
+CONTROL = declare("ws.control_frames", 50, "pings and pongs/s", "of one connection; more close it (1008)", None)
+PIPELINED = declare("http.pipelined", 16, "requests", "of one connection waiting for their turn; more close it", None)
+
+SLICE = 4096
+"""Bytes of one WebSocket that are looked at before others have their turn: a chunk of 250 KB can hold 40 000 pings."""
 
 
 class Terms:
@@ -139,11 +144,18 @@ class _Extended:
 
 
 class OurWS(_Bounded, WebSocketsSansIOProtocol):
-    """uvicorn's WebSocket protocol with a message limit per path and a close that does not wait for the peer."""
+    """uvicorn's WebSocket protocol with a message limit per path, a close that does not wait for the peer, and input
+    taken by slices."""
 
     config: _Config
     _limit: Limit = MESSAGE
     _in_message: int = 0
+    _rest: bytes = b""
+    _at: int = 0
+    """How far `_rest` has been looked at; reading is paused while there is something left of it."""
+    _scheduled: bool = False
+    _control: int = 0
+    _control_us: int = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
@@ -152,9 +164,77 @@ class OurWS(_Bounded, WebSocketsSansIOProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._leave()
+        self._rest = b""
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
+        """Look at the first slice now, at the others when everybody else has had a turn."""
+        if self._rest:
+            self._rest, self._at = self._rest[self._at :] + data, 0
+            if not self.read_paused:
+                self._go_on()
+        elif len(data) <= SLICE or not self.handshake_initiated:
+            self._look_at(data)
+        else:
+            self._rest, self._at = data, 0
+            self._next_slice()
+        if self._rest:
+            self.transport.pause_reading()
+
+    def _next_slice(self) -> None:
+        """One slice of what is left; the next when the application has taken what was in it."""
+        self._scheduled = False
+        if not self._rest or self.transport.is_closing():
+            self._rest = b""
+            return
+        piece, self._at = self._rest[self._at : self._at + SLICE], self._at + SLICE
+        if self._at >= len(self._rest):
+            self._rest = b""
+        self._look_at(piece)
+        if not self.read_paused:
+            self._go_on()
+
+    def _go_on(self) -> None:
+        """The application waits for more: of what is left, else from the wire."""
+        if self.transport.is_closing():
+            return
+        if not self._rest:
+            self.transport.resume_reading()
+        elif not self._scheduled:
+            self._scheduled = True
+            self.loop.call_soon(self._next_slice)
+
+    async def receive(self) -> Any:
+        """As uvicorn's, which would read on from the wire at once."""
+        message = await self.queue.get()
+        if self.read_paused and self.queue.empty():
+            self.read_paused = False
+            self._go_on()
+        return message
+
+    def handle_ping(self) -> None:
+        if self._may_control():
+            super().handle_ping()
+
+    def handle_pong(self, event: Frame) -> None:
+        if self._may_control():
+            super().handle_pong(event)
+
+    def _may_control(self) -> bool:
+        """Pings cost their sender nothing and are answered by the library: count them."""
+        terms = self.config.terms
+        now_us = terms.clock.now().mono_us
+        if now_us - self._control_us >= SECOND:
+            self._control, self._control_us = 0, now_us
+        self._control += 1
+        if self._control <= terms.limits[CONTROL]:
+            return True
+        if not self.close_sent:
+            terms.limits.hit(CONTROL)
+            self.close_now(1008, "too many control frames")
+        return False
+
+    def _look_at(self, data: bytes) -> None:
         """A handshake that websockets cannot read (a long line, many headers) would be left hanging by uvicorn."""
         super().data_received(data)
         if self.conn.handshake_exc is not None and not self.handshake_initiated and not self.transport.is_closing():
@@ -224,7 +304,7 @@ class OurWS(_Bounded, WebSocketsSansIOProtocol):
         self.writable.set()
         if self.read_paused:
             self.read_paused = False
-            self.transport.resume_reading()
+            self._go_on()
         self.close_timer = _Timer(self.config.terms.after(CLOSE_SECONDS, self.transport.abort))  # type: ignore[assignment]
 
 
@@ -303,6 +383,7 @@ if HttpToolsProtocol is not None:
         _told = False
         _in_head = True
         _too_large = False
+        _too_many = False
 
         def data_received(self, data: bytes) -> None:
             self._told = False
@@ -330,7 +411,17 @@ if HttpToolsProtocol is not None:
         def on_headers_complete(self) -> None:
             self._told, self._in_head = True, False
             self._head_complete()
+            if len(self.pipeline) >= self.config.terms.limits[PIPELINED]:
+                self.config.terms.limits.hit(PIPELINED)
+                self._too_many = True
+                raise ValueError("too many requests at once")
             super().on_headers_complete()
+
+        def on_response_complete(self) -> None:
+            """uvicorn would read on although requests are waiting."""
+            super().on_response_complete()
+            if self.pipeline:
+                self.flow.pause_reading()
 
         def on_body(self, body: bytes) -> None:
             self._told = True
@@ -339,6 +430,8 @@ if HttpToolsProtocol is not None:
         def send_400_response(self, msg: str) -> None:
             if self._too_large:
                 self._refuse_head()
+            elif self._too_many:
+                self.transport.close()  # behind the answers under way: another would be taken for one of them
             else:
                 super().send_400_response(msg)
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import struct
 
 import pytest
@@ -11,6 +12,7 @@ from websockets.frames import Opcode
 
 from edge.contract.time import SECOND
 from edge.transports.http.aun import MESSAGE
+from edge.transports.http.listener import SLICE
 from tests.support.sessions import Caller, dial, gateway, until
 
 
@@ -202,3 +204,53 @@ async def test_a_path_without_a_limit_of_its_own_has_the_listeners(caplog: pytes
             assert house.limits.hits == {"ws.message_octets": 1}
             await until(lambda: house.listener.connections == 0)
         assert caplog.records == []
+
+
+def packed(opcode: Opcode, payload: bytes = b"") -> bytes:
+    """A client's frame, masked with zeros."""
+    return struct.pack("!BB4x", 0x80 | opcode, 0x80 | len(payload)) + payload
+
+
+@pytest.mark.limit("ws.control_frames")
+@pytest.mark.parametrize("kind", [Opcode.PING, Opcode.PONG])
+async def test_pings_up_to_the_limit_are_answered_and_more_close_1008(kind: Opcode) -> None:
+    async with gateway() as house, dial(house, name="alice") as caller:
+        for _ in range(3):
+            caller.socket.transport.write(packed(kind, b"x") * 50)
+            assert (await caller.ask("meta.ping"))["result"] == {"pong": True}
+            house.clock.advance(SECOND)
+        assert house.limits.hits == {}
+        caller.socket.transport.write(packed(kind, b"x") * 51)
+        await caller.socket.wait_closed()
+        assert caller.socket.close_code == 1008
+        assert house.limits.hits == {"ws.control_frames": 1}
+
+
+@pytest.mark.parametrize("frame", [packed(Opcode.PING, b"x"), packed(Opcode.TEXT, b'{"result":1}')])
+async def test_a_chunk_full_of_small_frames_is_taken_by_slices(frame: bytes) -> None:
+    async with gateway(limits={"ws.control_frames": 1_000_000}) as house, dial(house, name="alice") as caller:
+        turns = 0
+
+        async def others() -> None:
+            nonlocal turns
+            while True:
+                await asyncio.sleep(0)
+                turns += 1
+
+        meanwhile = asyncio.ensure_future(others())
+        caller.socket.transport.write(frame * (200_000 // len(frame)))
+        assert (await caller.ask("meta.ping"))["result"] == {"pong": True}
+        meanwhile.cancel()
+        assert turns > 200_000 // SLICE
+
+
+async def test_messages_of_any_size_and_in_any_pieces_arrive_whole() -> None:
+    async with gateway() as house, dial(house, name="alice") as caller:
+        for size in (1, 125, SLICE - 1, SLICE, SLICE + 1, 3 * SLICE + 7, 300_000, 2, 1_000_000):
+            assert (await caller.ask("test.echo", {"value": "x" * size}))["result"] == "x" * size
+        text = json.dumps({"jsonrpc": "2.0", "id": "last", "method": "test.echo", "params": {"value": "y" * 20_000}})
+        frame = struct.pack("!BBH4x", 0x80 | Opcode.TEXT, 0x80 | 126, len(text)) + text.encode()
+        for at in range(0, len(frame), 777):
+            caller.socket.transport.write(frame[at : at + 777])
+            await asyncio.sleep(0)
+        assert (await caller.frame())["result"] == "y" * 20_000

@@ -228,6 +228,32 @@ async def test_connections_over_the_limit_are_closed_at_once_and_room_comes_back
             assert b"200" in await reader.readline()
 
 
+@pytest.mark.limit("http.pipelined")
+async def test_requests_that_wait_for_their_turn_are_bounded() -> None:
+    ask = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    last = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+    async with gateway(http="httptools") as house:
+        assert (await exchange(house, ask * 16 + last)).count(b"200 OK") == 17
+        assert "http.pipelined" not in house.limits.hits
+        assert (await exchange(house, ask * 18)).count(b"200 OK") < 18
+        assert house.limits.hits == {"http.pipelined": 1}
+        async with asyncio.timeout(30):
+            await exchange(house, ask * 5000)
+        await until(lambda: house.listener.connections == 0)
+        assert len(house.running) == 0
+
+
+async def test_requests_behind_each_other_are_answered_in_order_however_many() -> None:
+    async with gateway(http="httptools", routes=echo()) as house, raw(house) as (reader, writer):
+        for number in range(100):
+            head = b"POST /size HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % number
+            writer.write(head + b"x" * number)
+            if number % 10 == 9:
+                for answered in range(number - 9, number + 1):
+                    assert (await reader.readuntil(b"}")).endswith(b'{"size":%d}' % answered)
+        assert house.limits.hits == {}
+
+
 async def test_web_sockets_count_as_connections_of_their_address() -> None:
     async with gateway(limits={"http.connections_per_address": 1}) as house:
         async with connect(house.url, proxy=None):
