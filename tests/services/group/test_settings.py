@@ -1,4 +1,4 @@
-"""Settings, the signed index, and the older operations on the same things: rule G-18 of the service spec."""
+"""Settings of a group and the older operations on them: rules G-18, C-11 of the service spec."""
 
 from __future__ import annotations
 
@@ -9,217 +9,295 @@ from typing import Any
 import pytest
 
 from edge.contract.errors import InvalidParams, RateLimited, SignatureInvalid, TooLarge, VersionConflict
-from edge.contract.store import Unit
 from edge.contract.wire import canonical
-from edge.protocol import keys
+from edge.protocol import group_index, keys
 from edge.store import identity as names
-from tests.support.groups import Square, events, say, square
+from tests.support.groups import Square, events, news, say, square
 from tests.support.identity import new_key
-from tests.support.messaging import ALICE, BOB
+from tests.support.messaging import ALICE, BOB, PEER, Client
+
+RULES, JOIN = "rules.content", "join.mode"
 
 
-async def give_key(town: Square, aid: str) -> None:
-    """Make the node know the key of an AID."""
+async def register(town: Square, aid: str = ALICE) -> None:
+    """Give an AID the key `new_key(aid)`."""
     spki = keys.spki_of(new_key(aid).public_key())
-    identity = town.service._room.identity
-    made = identity.issue(aid, spki, town.clock.wall(town.clock.now())[0], 0, "")
-
-    def work(unit: Unit) -> None:
-        names.issue(unit, made, kind="agent", spki=spki, operation="agent_cert_issue")
-
-    await town.post.node.commit(work)
+    made = town.service._room.identity.issue(aid, spki, town.clock.wall(town.clock.now())[0], 0)
+    await town.post.node.commit(
+        lambda unit: names.issue(unit, made, kind="agent", spki=spki, operation="agent_cert_issue")
+    )
 
 
-def index(gid: str, documents: dict[str, Any], signer: str = ALICE, *, key: str = "", **meta: Any) -> dict[str, Any]:
-    """A `group.index` of these settings, signed."""
-    entries = [
-        {"key": name, "etag": f'"sha256:{hashlib.sha256(canonical(value)).hexdigest()}"'}
-        for name, value in sorted(documents.items())
-    ]
-    lines = b"".join(canonical(one) + b"\n" for one in entries)
-    digest = hashlib.sha256(lines).hexdigest()
-    head = {
+def index(gid: str, *listed: str, signer: str = ALICE, key: str = "", last_modified: int = 1) -> dict[str, str]:
+    """The value of `group.index` for these settings, as the current SDK makes it."""
+    entries = [{"key": one, "etag": f'"{one}"'} for one in sorted(listed)]
+    body = b"".join(canonical(one) + b"\n" for one in entries)
+    digest = hashlib.sha256(body).hexdigest()
+    meta: dict[str, Any] = {
         "type": "index_meta",
-        "schema": "aun.group.index.v1",
-        "sig_alg": "ECDSA-P256-SHA256",
+        "schema": group_index.SCHEMA,
+        "sig_alg": group_index.ALGORITHM,
         "body_hash": f"sha256:{digest}",
         "etag": f'"sha256:{digest}"',
         "group_aid": gid,
-        "last_modified": 1,
+        "last_modified": last_modified,
         "signed_by": signer,
-        "cert_fingerprint": "",
-        **meta,
+        "cert_fingerprint": "sha256:ab",
     }
-    signature = keys.sign(new_key(key or signer), canonical(head) + b"\n" + lines)
-    body = canonical({**head, "signature": signature}) + b"\n" + lines
-    return {"body": body.decode()}
+    meta["signature"] = keys.sign(new_key(key or signer), canonical(meta) + b"\n" + body)
+    return {"body": (canonical(meta) + b"\n" + body).decode()}
 
 
-def etag(made: dict[str, Any]) -> str:
-    """The etag of an index."""
-    return '"sha256:' + hashlib.sha256(made["body"].partition("\n")[2].encode()).hexdigest() + '"'
+async def write(client: Client, gid: str, etag: str | None = None, **settings: Any) -> dict[str, Any]:
+    """group.set_settings; `_` stands for the dot of a key."""
+    how = {} if etag is None else {"expected_index_etag": etag}
+    fields = {key.replace("_", ".", 1) if key != "mention_mode" else key: value for key, value in settings.items()}
+    return await client.call("group.set_settings", group_id=gid, settings=fields, **how)
 
 
-async def value_of(town: Square, gid: str, key: str) -> Any:
-    [found] = (await town.alice.call("group.get_settings", group_id=gid, keys=[key]))["settings"]
-    return found["value"]
+async def kept(client: Client, gid: str, *wanted: str) -> dict[str, Any]:
+    how = {"keys": list(wanted)} if wanted else {}
+    found = await client.call("group.get_settings", group_id=gid, **how)
+    return {one["key"]: one["value"] for one in found["settings"]}
 
 
-@pytest.mark.seed("S0-160")
-async def test_g18_settings_are_written_all_or_none(tmp_path: Path) -> None:
+async def test_g18_a_new_group_has_settings_before_anybody_wrote_any(tmp_path: Path) -> None:
+    async with square(tmp_path) as town:
+        for visibility, mode in (("public", "open"), ("private", "approval")):
+            gid = await town.found(town.bob, visibility=visibility)
+            found = await town.bob.call("group.get_settings", group_id=gid)
+            assert (found["group_aid"], found["mention_mode"]) == (gid, "disabled")
+            assert "_meta" not in found
+            assert {one["key"]: one["value"] for one in found["settings"]} == {
+                "name": "Team",
+                "description": "",
+                "visibility": visibility,
+                "mention_mode": "disabled",
+                "join.mode": mode,
+            }
+
+
+async def test_g18_who_asks_for_some_keys_gets_those_and_the_mention_mode(tmp_path: Path) -> None:
     async with square(tmp_path) as town:
         gid = await town.found(town.bob)
-        done = await town.alice.call(
-            "group.set_settings", group_id=gid, settings={"name": "Us", "mention_mode": "mention"}
-        )
-        assert done["updated_keys"] == ["mention_mode", "name"]
-        assert (await events(town.bob, gid))[-1] == (3, "update")
-        for wrong in (
-            {},
-            {"name": "X", "colour": "red"},
-            {"name": "X", "mention_mode": "sometimes"},
-            {"name": " "},
-            {"name": 1},
-            {"visibility": "secret"},
-            {"join.max_pending": 0},
-        ):
-            with pytest.raises(InvalidParams):
-                await town.alice.call("group.set_settings", group_id=gid, settings=wrong)
-        assert await value_of(town, gid, "name") == "Us"
-        assert len(await events(town.bob, gid)) == 2
+        await write(town.alice, gid, mention_mode="mention")
+        found = await town.bob.call("group.get_settings", group_id=gid, keys=["join.mode", "unheard.of"])
+        assert [one["key"] for one in found["settings"]] == ["join.mode"]
+        assert found["mention_mode"] == "mention-only"
 
 
-async def test_g18_the_mention_mode_is_off_at_first_and_each_message_keeps_its_own(tmp_path: Path) -> None:
-    async with square(tmp_path) as town:
-        gid = await town.found()
-        assert (await town.alice.call("group.get_settings", group_id=gid))["mention_mode"] == "disabled"
-        await say(town.alice, gid)
-        await town.alice.call("group.set_settings", group_id=gid, settings={"mention_mode": "mention-only"})
-        assert (await say(town.alice, gid))["mention_mode"] == "mention-only"
-        await town.alice.call("group.set_settings", group_id=gid, settings={"mention_mode": "broadcast"})
-        for name in ("group.pull", "group.v2.pull"):
-            rows = (await town.alice.call(name, group_id=gid))["messages"]
-            assert [row["mention_mode"] for row in rows] == ["disabled", "mention-only"]
-        assert await value_of(town, gid, "mention_mode") == "disabled"
-
-
-async def test_every_setting_has_a_value_and_can_be_asked_for(tmp_path: Path) -> None:
+async def test_settings_that_need_no_index_are_written_and_told_with_their_keys(tmp_path: Path) -> None:
     async with square(tmp_path) as town:
         gid = await town.found(town.bob)
-        found = (await town.bob.call("group.get_settings", group_id=gid))["settings"]
-        assert {one["key"]: one["value"] for one in found} == {
-            "description": "",
-            "join.mode": "approval",
-            "mention_mode": "disabled",
-            "name": "Team",
-            "visibility": "private",
+        bob = await town.post.connect(BOB, "b", announced=PEER)
+        done = await write(town.alice, gid, name="New", mention_mode="mention-only", visibility="public")
+        assert done == {
+            "group_id": gid,
+            "group_aid": gid,
+            "updated_keys": ["mention_mode", "name", "visibility"],
         }
-        assert (await town.bob.call("group.get_settings", group_id=gid, keys=["nothing"]))["settings"] == []
+        group = (await town.bob.call("group.get", group_id=gid))["group"]
+        assert (group["name"], group["visibility"], group["mention_mode"]) == ("New", "public", "mention-only")
+        event = (await bob.events("group.changed"))[-1]
+        assert (event["action"], event["updated_keys"]) == ("update", done["updated_keys"])
+        [shown] = (await town.bob.call("group.get_settings", group_id=gid, keys=["mention_mode"]))["settings"]
+        assert (shown["updated_by"], shown["updated_at"] > 0) == (ALICE, True)
 
 
-async def test_g18_documents_change_with_an_index_made_from_the_one_in_force(tmp_path: Path) -> None:
+async def test_g18_a_message_carries_the_mention_mode_that_was_in_force_when_it_was_sent(tmp_path: Path) -> None:
     async with square(tmp_path) as town:
         gid = await town.found(town.bob)
-        await give_key(town, ALICE)
-        first = {"announcement.content": "Hello", "join.mode": "open"}
-        made = index(gid, first)
-        written = {"group_id": gid, "settings": {**first, "group.index": made}}
-        done = await town.alice.call("group.set_settings", **written, expected_index_etag="")
-        assert done["_meta"]["group_indexes"][gid]["etag"] == etag(made)
-        assert (await events(town.bob, gid))[-1][1] == "announcement_updated"
-        assert await value_of(town, gid, "group.index") == made
-        assert (await town.bob.call("group.get_announcement", group_id=gid))["announcement"]["content"] == "Hello"
-        assert (await town.bob.call("group.get_rules", group_id=gid))["rules"]["mode"] == "open"
-        before = await town.everything()
-        second = {**first, "rules.content": "Be nice"}
-        again = {"group_id": gid, "settings": {"rules.content": "Be nice", "group.index": index(gid, second)}}
-        for wrong in ("", '"sha256:0"'):
-            with pytest.raises(VersionConflict, match=r"group\.index etag conflict"):
-                await town.alice.call("group.set_settings", **again, expected_index_etag=wrong)
-        assert await town.everything() == before
-        done = await town.alice.call("group.set_settings", **again, expected_index_etag=etag(made))
-        assert done["updated_keys"] == ["group.index", "rules.content"]
-        assert (await events(town.bob, gid))[-1][1] == "rules_updated"
-        found = await town.bob.call("group.get_settings", group_id=gid, keys=["group.index"])
-        assert found["_meta"]["group_indexes"][gid]["etag"] == etag(index(gid, second))
+        await say(town.alice, gid)
+        await write(town.alice, gid, mention_mode="mention-only")
+        sent = await say(town.alice, gid)
+        assert sent["message"]["mention_mode"] == "mention-only"
+        page = await town.bob.call("group.pull", group_id=gid)
+        assert [row["mention_mode"] for row in page["messages"]] == ["disabled", "mention-only"]
 
 
+@pytest.mark.limit("group.setting_octets", "group.text_length", "group.name_length")
 @pytest.mark.parametrize(
-    ("settings", "how", "error"),
+    ("settings", "error"),
     [
-        ({"rules.content": "x"}, {}, InvalidParams),
-        ({"rules.content": "x", "group.index": "text"}, {}, InvalidParams),
-        ({"rules.content": "x", "group.index": {"body": "{}"}}, {}, InvalidParams),
-        ({"rules.content": "x", "group.index": {"body": "x" * 65_537}}, {}, TooLarge),
-        ({"rules.content": "x", "group.index": {}}, {"group_aid": "g-other.edge.test"}, InvalidParams),
-        ({"rules.content": "x", "group.index": {}}, {"signer": BOB}, InvalidParams),
-        ({"rules.content": "x", "group.index": {}}, {"schema": "other"}, InvalidParams),
-        ({"rules.content": "x", "group.index": {}}, {"key": BOB}, SignatureInvalid),
-        ({"join.mode": "open", "group.index": {}}, {}, InvalidParams),
+        ({}, InvalidParams),
+        ({"owner_aid": BOB}, InvalidParams),
+        ({"name": "ok", "nonsense": 1}, InvalidParams),
+        ({"name": "x" * 129}, InvalidParams),
+        ({"name": " "}, InvalidParams),
+        ({"description": "x" * 4_001}, InvalidParams),
+        ({"mention_mode": "loud"}, InvalidParams),
+        ({"group.index": "text"}, InvalidParams),
+        ({"group.index": {"body": 7}}, InvalidParams),
+        ({"group.index": {"body": "x" * 65_537}}, TooLarge),
+        ({"group.index": {"body": "not an index"}}, InvalidParams),
+        ({RULES: "be kind"}, InvalidParams),
+        ({JOIN: "open"}, InvalidParams),
     ],
 )
-async def test_g18_an_index_that_is_not_what_it_should_be_is_refused(
-    tmp_path: Path, settings: dict[str, Any], how: dict[str, str], error: type
+async def test_g18_a_wrong_setting_writes_nothing_of_its_call(
+    tmp_path: Path, settings: dict[str, Any], error: type
 ) -> None:
     async with square(tmp_path) as town:
-        gid = await town.found()
-        await give_key(town, ALICE)
-        if settings.get("group.index") == {}:
-            settings = {**settings, "group.index": index(gid, {"rules.content": "x"}, **how)}
+        gid = await town.found(town.bob)
         before = await town.everything()
         with pytest.raises(error):
-            await town.alice.call("group.set_settings", group_id=gid, settings=settings, expected_index_etag="")
+            await town.alice.call("group.set_settings", group_id=gid, settings=settings)
         assert await town.everything() == before
 
 
-async def test_an_index_is_not_written_without_saying_what_was_read(tmp_path: Path) -> None:
+async def test_g18_documents_and_the_way_in_are_written_with_a_signed_index_that_lists_them(tmp_path: Path) -> None:
     async with square(tmp_path) as town:
-        gid = await town.found()
-        await give_key(town, ALICE)
-        made = {"rules.content": "x", "group.index": index(gid, {"rules.content": "x"})}
-        with pytest.raises(InvalidParams, match="expected_index_etag"):
-            await town.alice.call("group.set_settings", group_id=gid, settings=made)
-
-
-async def test_an_announcement_of_the_older_kind_removes_the_index_that_is_untrue_now(tmp_path: Path) -> None:
-    async with square(tmp_path) as town:
+        await register(town)
         gid = await town.found(town.bob)
-        await give_key(town, ALICE)
-        made = index(gid, {"announcement.content": "Hello"})
-        both = {"announcement.content": "Hello", "group.index": made}
-        await town.alice.call("group.set_settings", group_id=gid, settings=both, expected_index_etag="")
-        files = [{"name": "plan.pdf"}]
-        done = await town.alice.call("group.update_announcement", group_id=gid, content="Bye", attachments=files)
-        assert (done["announcement"]["content"], done["announcement"]["updated_by"]) == ("Bye", ALICE)
-        found = (await town.bob.call("group.get_announcement", group_id=gid))["announcement"]
-        assert (found["content"], found["attachments"]) == ("Bye", files)
-        kept = await town.bob.call("group.get_settings", group_id=gid, keys=["group.index"])
-        assert (kept["settings"], "_meta" in kept) == ([], False)
+        signed = index(gid, RULES, JOIN)
+        done = await write(town.alice, gid, "", rules_content="be kind", join_mode="closed", group_index=signed)
+        assert done["updated_keys"] == ["group.index", JOIN, RULES]
+        meta = done["_meta"]["group_indexes"][gid]
+        assert (meta["schema"], meta["last_modified"]) == (group_index.SCHEMA, 1)
+        found = await town.bob.call("group.get_settings", group_id=gid)
+        assert found["_meta"] == done["_meta"]
+        assert (await kept(town.bob, gid, RULES, JOIN, "group.index")) == {
+            RULES: "be kind",
+            JOIN: "closed",
+            "group.index": signed,
+        }
+
+
+async def test_g18_who_did_not_see_the_index_in_force_is_told_of_a_conflict_and_writes_nothing(tmp_path: Path) -> None:
+    async with square(tmp_path) as town:
+        await register(town)
+        gid = await town.found()
+        first = await write(town.alice, gid, "", rules_content="1", group_index=index(gid, RULES))
+        etag = first["_meta"]["group_indexes"][gid]["etag"]
+        both = index(gid, RULES, JOIN)
+        before = await town.everything()
+        for stale in ("", '"sha256:00"'):
+            with pytest.raises(VersionConflict, match=r"group\.index etag conflict"):
+                await write(town.alice, gid, stale, join_mode="open", group_index=both)
+        with pytest.raises(InvalidParams, match="expected_index_etag"):
+            await write(town.alice, gid, join_mode="open", group_index=both)
+        assert await town.everything() == before
+        second = await write(town.alice, gid, etag, join_mode="open", group_index=both)
+        assert second["_meta"]["group_indexes"][gid]["etag"] != etag
+        assert (await kept(town.alice, gid, RULES, JOIN)) == {RULES: "1", JOIN: "open"}
+
+
+async def test_g18_an_index_that_the_caller_did_not_sign_for_this_group_is_refused(tmp_path: Path) -> None:
+    async with square(tmp_path) as town:
+        await register(town)
+        gid = await town.found(admins=[town.bob])
+        before = await town.everything()
+        for client, wrong, error in (
+            (town.alice, index("g-other.edge.test", RULES), InvalidParams),
+            (town.alice, index(gid, RULES, signer=BOB), InvalidParams),
+            (town.bob, index(gid, RULES), InvalidParams),
+            (town.bob, index(gid, RULES, signer=BOB), InvalidParams),
+            (town.alice, index(gid, RULES, key=BOB), SignatureInvalid),
+            (town.alice, index(gid, JOIN), InvalidParams),
+        ):
+            with pytest.raises(error):
+                await write(client, gid, "", rules_content="1", group_index=wrong)
+        assert await town.everything() == before
+
+
+async def test_what_the_members_are_told_is_the_most_telling_of_what_was_written(tmp_path: Path) -> None:
+    async with square(tmp_path) as town:
+        await register(town)
+        gid = await town.found(town.bob)
+        bob = await town.post.connect(BOB, "b", announced=PEER)
+        etag = ""
+        for at, fields in enumerate(
+            (
+                {"announcement_content": "a", "rules_content": "r", "join_mode": "open"},
+                {"rules_content": "r", "join_mode": "open"},
+                {"join_mode": "open", "name": "New"},
+                {"house_content": "h"},
+            )
+        ):
+            keyed = [key.replace("_", ".", 1) for key in fields if key != "name"]
+            signed = index(gid, *keyed, f"n{at}.content")
+            done = await write(town.alice, gid, etag, **fields, group_index=signed)
+            etag = done["_meta"]["group_indexes"][gid]["etag"]
+        assert (await news(bob))[-4:] == [
+            "announcement_updated",
+            "rules_updated",
+            "join_requirements_updated",
+            "update",
+        ]
+
+
+@pytest.mark.limit("group.settings")
+async def test_a_group_has_only_so_many_settings(tmp_path: Path) -> None:
+    async with square(tmp_path, limits={"group.settings": 2}) as town:
+        await register(town)
+        gid = await town.found()
+        await write(town.alice, gid, "", a_content="1", group_index=index(gid, "a.content"))
+        etag = (await town.alice.call("group.get_settings", group_id=gid))["_meta"]["group_indexes"][gid]["etag"]
+        again = index(gid, "a.content", last_modified=2)
+        await write(town.alice, gid, etag, a_content="2", group_index=again)
+        with pytest.raises(RateLimited):
+            await write(town.alice, gid, mention_mode="disabled")
+        assert (await kept(town.alice, gid, "a.content")) == {"a.content": "2"}
+
+
+async def test_settings_are_there_after_a_restart(tmp_path: Path) -> None:
+    async with square(tmp_path) as town:
+        await register(town)
+        gid = await town.found()
+        await write(town.alice, gid, "", rules_content="be kind", group_index=index(gid, RULES))
+    async with square(tmp_path) as town:
+        assert (await kept(town.alice, gid, RULES)) == {RULES: "be kind"}
+
+
+async def test_c11_the_older_announcement_is_the_same_setting_and_no_index_vouches_for_it(tmp_path: Path) -> None:
+    async with square(tmp_path) as town:
+        await register(town)
+        gid = await town.found(town.bob)
+        empty = (await town.bob.call("group.get_announcement", group_id=gid))["announcement"]
+        assert empty == {"group_id": gid, "content": "", "attachments": [], "updated_by": "", "updated_at": 0}
+        fields = {"announcement_content": "old", "group_index": index(gid, "announcement.content")}
+        await write(town.alice, gid, "", **fields)
+        done = await town.alice.call(
+            "group.update_announcement", group_id=gid, content="new", attachments=[{"name": "a"}]
+        )
+        shown = done["announcement"]
+        assert (shown["content"], shown["attachments"], shown["updated_by"]) == ("new", [{"name": "a"}], ALICE)
+        assert (await town.bob.call("group.get_announcement", group_id=gid))["announcement"] == shown
+        assert (await kept(town.bob, gid, "announcement.content")) == {"announcement.content": "new"}
+        assert await kept(town.bob, gid, "group.index") == {}
+        assert (await events(town.bob, gid))[-1][1] == "announcement_updated"
+        await town.alice.call("group.update_announcement", group_id=gid, content="newer")
+        assert (await town.bob.call("group.get_announcement", group_id=gid))["announcement"]["attachments"] != []
         with pytest.raises(InvalidParams):
             await town.alice.call("group.update_announcement", group_id=gid, content="x" * 4_001)
 
 
-@pytest.mark.parametrize("name", ["group.update_rules", "group.update_join_requirements"])
-async def test_the_way_in_has_two_older_names(tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "answer", "action"),
+    [
+        ("group.update_rules", "rules", "rules_updated"),
+        ("group.update_join_requirements", "requirements", "join_requirements_updated"),
+    ],
+)
+async def test_c11_the_older_rules_are_the_settings_of_the_way_in(
+    tmp_path: Path, name: str, answer: str, action: str
+) -> None:
     async with square(tmp_path) as town:
-        gid = await town.found()
-        await town.alice.call(name, group_id=gid, mode="open", question="Why?", max_pending=3)
-        found = (await town.alice.call("group.get_join_requirements", group_id=gid))["requirements"]
-        assert (found["mode"], found["question"], found["max_pending"]) == ("open", "Why?", 3)
-        await town.alice.call(name, group_id=gid, auto_approve_patterns=["bob*"])
-        found = (await town.alice.call("group.get_rules", group_id=gid))["rules"]
-        assert (found["mode"], found["auto_approve_patterns"]) == ("open", ["bob*"])
-        for wrong in ({}, {"mode": "sometimes"}, {"auto_approve_patterns": ["(a+)+"]}):
+        gid = await town.found(town.bob)
+        how = {"mode": "invite_only", "question": "who?", "auto_approve_patterns": ["*.edge.test"], "max_pending": 3}
+        shown = (await town.alice.call(name, group_id=gid, **how))[answer]
+        assert {key: shown[key] for key in how} == how
+        assert (await events(town.bob, gid))[-1][1] == action
+        assert (await town.alice.call(name, group_id=gid, question="and why?"))[answer]["mode"] == "invite_only"
+        assert await kept(town.bob, gid, "join.mode", "join.question", "join.max_pending") == {
+            "join.mode": "invite_only",
+            "join.question": "and why?",
+            "join.max_pending": 3,
+        }
+        rules = (await town.bob.call("group.get_rules", group_id=gid))["rules"]
+        needs = (await town.bob.call("group.get_join_requirements", group_id=gid))["requirements"]
+        assert {key: rules[key] for key in how} == {key: needs[key] for key in how}
+        assert (rules["content"], rules["visibility"]) == ("", "private")
+        for wrong in ({}, {"mode": "ajar"}, {"max_pending": 0}, {"auto_approve_patterns": ["(a+)+"]}):
             with pytest.raises(InvalidParams):
                 await town.alice.call(name, group_id=gid, **wrong)
-
-
-async def test_settings_have_a_number_and_a_size(tmp_path: Path) -> None:
-    async with square(tmp_path, limits={"group.settings": 1, "group.setting_octets": 40}) as town:
-        gid = await town.found()
-        await town.alice.call("group.update_announcement", group_id=gid, content="x" * 38)
-        with pytest.raises(TooLarge, match=r"group\.setting_octets"):
-            await town.alice.call("group.update_announcement", group_id=gid, content="x" * 39)
-        with pytest.raises(RateLimited, match=r"group\.settings"):
-            await town.alice.call("group.set_settings", group_id=gid, settings={"mention_mode": "disabled"})
-        assert town.limits.hits == {"group.setting_octets": 1, "group.settings": 1}
