@@ -24,7 +24,9 @@ def word(draw: random.Random, version: int) -> codec.AnyPacket:
     """A packet that a client might send, right or wrong."""
     qos = draw.randrange(3)
     packet_id = draw.choice((1, 2, 3, 0xFFFF))
-    found: Properties = {} if version == V311 else draw.choice(({}, {}, {Prop.TOPIC_ALIAS: draw.randrange(4)}))
+    found: Properties = {}
+    if version == V5 and draw.random() < 0.3:
+        found = {Prop.TOPIC_ALIAS: draw.randrange(4)}
     return draw.choice(
         (
             PublishPacket(
