@@ -419,6 +419,10 @@ class House:
             "logins": self.gatekeeper.refused,
             "devices": self.registry.counters,
             "session": {"notifications ignored": self.sessions.ignored, "control refused": self.ctl.refused},
+            "frames": self.sessions.refused,
+            "calls": {
+                f"{op} {outcome}": count for (op, outcome), count in self.dispatcher.calls.items() if outcome != "ok"
+            },
         }
 
     def pings(self) -> dict[str, Callable[[], Awaitable[None]]]:

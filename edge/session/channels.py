@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any, Protocol
 
@@ -20,12 +21,16 @@ from edge.contract.principal import GUEST, Kind, Principal
 from edge.contract.time import SECOND, Clock, wall_ms
 from edge.protocol.aun import Hello, isolation_key
 from edge.protocol.aun import hello as read_hello
+from edge.session.limiter import network
 from edge.session.outbound import Outbound
 
 log = logging.getLogger(__name__)
 
 CHANNELS = declare("session.channels", 512, "channels", "open at once, all callers", Unavailable)
 GUESTS = declare("session.guests", 256, "channels", "open at once that have not authenticated", RateLimited)
+GUESTS_PER_ADDRESS = declare(
+    "session.guests_per_address", 192, "channels", "of those from one address (IPv6: one /64)", RateLimited
+)
 PER_AID = declare("session.channels_per_aid", 32, "channels", "open at once of one AID, all devices", RateLimited)
 SHORT = declare("session.short_channels", 10, "channels", "short ones per AID, device and slot", RateLimited)
 SHORT_IDLE = declare("session.short_idle_ms", 600_000, "ms", "the longest a short channel may idle; closes 4014", None)
@@ -200,6 +205,7 @@ class Channels:
         self._channels: dict[str, LiveChannel] = {}
         self._of: dict[str, dict[str, LiveChannel]] = {}
         self._guests = 0
+        self._guests_at: Counter[str] = Counter()
         self._hub: _Audiences | None = None
         self._also_online: Callable[[str], bool] = lambda aid: False
         self.reading = True
@@ -226,9 +232,11 @@ class Channels:
             raise self._limits.refuse(CHANNELS)
         if who.kind is Kind.GUEST and self._guests >= self._limits[GUESTS]:
             raise self._limits.refuse(GUESTS)
+        if who.kind is Kind.GUEST and self._guests_at[network(door.address)] >= self._limits[GUESTS_PER_ADDRESS]:
+            raise self._limits.refuse(GUESTS_PER_ADDRESS)
         channel = LiveChannel(next(self._numbers), stream, codec, door, self._clock, self._limits)
         channel.principal = who
-        self._guests += who.kind is Kind.GUEST
+        self._count_guest(channel, 1)
         self._channels[channel.id] = channel
         return channel
 
@@ -243,7 +251,7 @@ class Channels:
         same = [one for one in others if _slot(one.principal) == _slot(who)]
         replaced = [one for one in same if found.long and one.instance is not None and one.instance.long]
         self._check_quota(found, same, [one for one in others if one not in replaced])
-        self._guests -= channel.principal.kind is Kind.GUEST
+        self._count_guest(channel, -1)
         self._forget(channel)
         channel.principal, channel.hello, channel.announced = who, hello, announced
         channel.since_ms = wall_ms(self._clock)
@@ -266,11 +274,21 @@ class Channels:
         """The channel has ended."""
         if self._channels.pop(channel.id, None) is None:
             return
-        self._guests -= channel.principal.kind is Kind.GUEST
+        self._count_guest(channel, -1)
         self._forget(channel)
         for end in channel.watches.values():
             end()
         channel.watches.clear()
+
+    def _count_guest(self, channel: LiveChannel, step: int) -> None:
+        """A channel of somebody who has not said who he is comes or goes."""
+        if channel.principal.kind is not Kind.GUEST:
+            return
+        place = network(channel.address)
+        self._guests += step
+        self._guests_at[place] += step
+        if not self._guests_at[place]:
+            del self._guests_at[place]
 
     def watch(self, channel: LiveChannel, places: tuple[tuple[str, str], ...]) -> None:
         """The channel hears events of these (log, key) pairs until it ends. Raises `RateLimited`."""

@@ -10,6 +10,7 @@ import asyncio
 import itertools
 import logging
 import types
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Generator, Mapping
 from typing import Any, Protocol
 
@@ -34,13 +35,22 @@ ANSWER = declare("session.answer_octets", 2_000_000, "bytes", "of one answer; SD
 REFUSALS = declare(
     "session.refusals", 100, "refusals/s", "of one connection over its rates; it is then read more slowly", None
 )
+GUEST_FRAME = declare(
+    "session.guest_octets",
+    65_536,
+    "bytes",
+    "of one frame before auth.connect; a longer one is refused unread",
+    TooLarge,
+)
 NOTIFICATION = declare("session.notification_octets", 65_536, "bytes", "of one notification; longer are dropped", None)
 
 POLICY = 1008
 ENVELOPE = 1024
 """What an answer's frame may add to its result."""
 BURST = 16
-"""Frames that are taken in one go before others get their turn."""
+"""Frames that are taken in one go before others get their turn; a long one counts as several."""
+LONG = 8192
+"""Bytes that count as a frame more."""
 
 
 class Codec(Shows, Protocol):
@@ -120,6 +130,8 @@ class Sessions:
         self.spawn = spawn
         self._live: set[Conversation] = set()
         self._quiet = asyncio.Event()
+        self.refused: Counter[str] = Counter()
+        """Frames that were no requests, by the error they got."""
         self.ignored = 0
         """Notifications that nobody handles or whose handler refused them: there is nobody to tell."""
 
@@ -206,8 +218,9 @@ class Conversation:
             if self._read_on_us > clock.now().mono_us:
                 self._sessions.limits.hit(REFUSALS)
                 await clock.sleep_until(self._read_on_us)
-            taken += 1
-            if taken % BURST == 0:
+            taken += 1 + len(frame) // LONG
+            if taken >= BURST:
+                taken = 0
                 await _turn()
 
     def take(self, frame: bytes) -> None:
@@ -215,10 +228,12 @@ class Conversation:
         if not self._channel.open:
             return
         self._restart_idle()
-        read = self._codec.read(frame)
+        read = self._read(frame)
         if read is None:
             return
         if isinstance(read, Refused):
+            self._sessions.refused[type(read.error).__name__] += 1
+            self._count_refusal()
             self._channel.send(self._codec.refuse_frame(read.id, read.error), "answer")
             return
         if not read.wants_answer and len(frame) > self._sessions.limits[NOTIFICATION]:
@@ -234,6 +249,13 @@ class Conversation:
             self._refuse(number, error)
             return
         self._sessions.spawn(self._serve(number, read, ticket))
+
+    def _read(self, frame: bytes) -> Request | Refused | None:
+        """The codec's reading; a stranger's long frame is not worth the time."""
+        limits = self._sessions.limits
+        if self._channel.principal.kind is Kind.GUEST and len(frame) > limits[GUEST_FRAME]:
+            return Refused(b"null", limits.refuse(GUEST_FRAME))
+        return self._codec.read(frame)
 
     def _count_refusal(self) -> None:
         """Saying no costs work too: a second's worth is free, then the peer waits for each."""

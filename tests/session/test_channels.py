@@ -170,6 +170,23 @@ async def test_one_aid_has_a_bounded_number_of_channels() -> None:
             assert (await third.login("alice", device="b"))["result"] == {"status": "ok"}
 
 
+@pytest.mark.limit("session.guests_per_address")
+async def test_guests_of_one_address_are_bounded_and_make_room_when_they_go() -> None:
+    async with gateway(limits={"session.guests_per_address": 2}) as house, dial(house) as first:
+        async with dial(house):
+            with pytest.raises(Exception, match="1013"):
+                async with dial(house):
+                    pass
+            assert house.limits.hits == {"session.guests_per_address": 1}
+        await until(lambda: len(house.channels) == 1)
+        async with dial(house) as second:
+            await first.login("alice")
+            async with dial(house) as third:
+                assert third.challenge
+                assert second.challenge
+        assert house.limits.hits == {"session.guests_per_address": 1}
+
+
 @pytest.mark.limit("session.guests")
 async def test_guests_are_bounded_and_make_room_when_they_authenticate() -> None:
     async with gateway(limits={"session.guests": 1}) as house, dial(house) as first:

@@ -295,3 +295,27 @@ async def test_a_peer_that_leaves_queues_full_does_not_hold_up_the_end() -> None
         assert await quick.closed() == 1012
         house.clock.advance(10 * SECOND)
         slow.socket.transport.resume_reading()
+
+
+@pytest.mark.limit("session.guest_octets")
+async def test_a_strangers_long_frame_is_refused_unread_and_an_agents_is_not() -> None:
+    async with gateway() as house, dial(house) as caller:
+        frame = '{"jsonrpc":"2.0","id":1,"method":"meta.ping","params":{"pad":"%s"}}'
+        room = 65_536 - len(frame % "")
+        await caller.socket.send(frame % ("x" * room))
+        assert (await caller.frame())["result"] == {"pong": True}
+        await caller.socket.send(frame % ("x" * (room + 1)))
+        refused = await caller.frame()
+        assert (refused["id"], refused["error"]["code"]) == (None, -32602)
+        assert house.limits.hits == {"session.guest_octets": 1}
+        await caller.login("alice")
+        await caller.socket.send(frame % ("x" * (room + 1)))
+        assert (await caller.frame())["result"] == {"pong": True}
+
+
+async def test_frames_that_are_no_requests_are_counted_by_what_is_wrong_with_them() -> None:
+    async with gateway() as house, dial(house, name="alice") as caller:
+        for text in ("{", "[]", "[]", '{"jsonrpc":"2.0","id":1,"method":"meta.ping","params":[]}'):
+            await caller.socket.send(text)
+            assert "error" in await caller.frame()
+        assert house.sessions.refused == {"Malformed": 1, "InvalidRequest": 2, "InvalidParams": 1}
