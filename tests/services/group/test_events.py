@@ -107,6 +107,7 @@ async def test_events_come_in_pages(tmp_path: Path) -> None:
         assert page["events"] != []
 
 
+@pytest.mark.limit("group.event_octets")
 async def test_only_so_much_of_events_is_kept(tmp_path: Path) -> None:
     async with square(tmp_path, limits={"group.event_octets": 2_000}) as town:
         gid = await town.found()
@@ -148,6 +149,7 @@ async def test_g22_who_went_and_came_back_reads_on_from_their_return(tmp_path: P
         assert await events(town.bob, gid) == [(5, "member_added")]
 
 
+@pytest.mark.limit("group.kept_s")
 async def test_a_departure_is_remembered_for_a_stated_time(tmp_path: Path) -> None:
     async with square(tmp_path, limits={"group.kept_s": 600}) as town:
         gid = await town.found(town.carol, town.bob)
@@ -234,6 +236,7 @@ async def test_devices_are_listed_with_what_they_have_not_read_and_can_be_forgot
         assert (await bob.call("group.list_devices", group_id=gid))["devices"] == []
 
 
+@pytest.mark.limit("group.unread")
 async def test_unread_is_counted_up_to_a_limit(tmp_path: Path) -> None:
     async with square(tmp_path, limits={"group.unread": 2}) as town:
         gid = await town.found(town.bob)

@@ -210,6 +210,7 @@ async def test_g15_a_code_ends_by_time_by_revocation_and_with_its_group(tmp_path
             await town.bob.call("group.use_invite_code", code=ended)
 
 
+@pytest.mark.limit("group.codes", "group.code_uses", "group.code_length")
 async def test_g15_a_code_within_its_bounds(tmp_path: Path) -> None:
     async with square(tmp_path, limits={"group.codes": 2}) as town:
         gid = await town.found()
@@ -293,6 +294,7 @@ async def test_g16_two_inviters_are_one_invitation_to_the_invited(tmp_path: Path
         assert again["invite_id"] not in ids
 
 
+@pytest.mark.limit("group.invites")
 async def test_g16_members_invite_to_public_groups_and_whom_nobody_knows_nobody_invites(tmp_path: Path) -> None:
     async with square(tmp_path, limits={"group.invites": 1}) as town:
         gid = await town.found(town.bob, visibility="public")

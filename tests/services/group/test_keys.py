@@ -93,6 +93,7 @@ async def test_a_device_publishes_its_key_and_the_newest_counts(tmp_path: Path) 
         {"spk_timestamp": "now"},
     ],
 )
+@pytest.mark.limit("group.key_octets")
 async def test_a_key_that_is_none_is_refused(tmp_path: Path, wrong: dict[str, Any]) -> None:
     async with square(tmp_path) as town:
         gid = await town.found()
@@ -103,6 +104,7 @@ async def test_a_key_that_is_none_is_refused(tmp_path: Path, wrong: dict[str, An
         assert await town.everything() == before
 
 
+@pytest.mark.limit("group.devices")
 async def test_one_member_has_only_so_many_devices_with_keys(tmp_path: Path) -> None:
     async with square(tmp_path, limits={"group.devices": 2}) as town:
         gid = await town.found()
@@ -284,6 +286,7 @@ async def test_a_message_id_is_used_once_sealed_or_not(tmp_path: Path) -> None:
             await seal(town.bob, gid, everybody, "m-1")
 
 
+@pytest.mark.limit("group.recipients")
 async def test_only_so_many_devices_are_written_to_at_once(tmp_path: Path) -> None:
     async with square(tmp_path, limits={"group.recipients": 2}) as town:
         gid = await town.found(town.bob)
@@ -344,6 +347,7 @@ async def test_g19_a_state_follows_the_one_in_force_and_comes_back_as_it_was(tmp
         ({"version": 2, "previous": "h1", "reason": "x" * 256}, InvalidParams),
     ],
 )
+@pytest.mark.limit("group.snapshot_octets")
 async def test_g19_a_state_that_follows_nothing_is_refused(tmp_path: Path, wrong: dict[str, Any], error: type) -> None:
     async with square(tmp_path) as town:
         gid = await town.found()
@@ -425,6 +429,7 @@ async def test_a_proposal_of_somebody_who_is_no_admin_any_more_ends(tmp_path: Pa
             await confirm(town.alice, gid, made)
 
 
+@pytest.mark.limit("group.proposals", "group.auto_confirm_s")
 async def test_only_so_many_proposals_wait_and_none_waits_too_long(tmp_path: Path) -> None:
     async with square(tmp_path, limits={"group.proposals": 2, "group.auto_confirm_s": 10}) as town:
         gid = await town.found()

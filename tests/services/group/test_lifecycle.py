@@ -148,6 +148,7 @@ async def test_nobody_without_an_aid_has_groups(tmp_path: Path) -> None:
             await nobody.call("group.create", name="Team")
 
 
+@pytest.mark.limit("group.created", "group.ever")
 async def test_one_aid_has_only_so_many_groups_and_has_ever_had_only_so_many(tmp_path: Path) -> None:
     async with square(tmp_path, limits={"group.created": 2, "group.ever": 3}) as town:
         first = await town.found()
@@ -190,6 +191,7 @@ async def test_the_older_info_is_whole_for_members_only(tmp_path: Path) -> None:
         assert (await town.bob.call("group.get", group_id="g-none"))["found"] is False
 
 
+@pytest.mark.limit("group.metadata_octets")
 async def test_a_change_is_one_event_and_the_servers_own_fields_are_not_for_clients(tmp_path: Path) -> None:
     async with square(tmp_path) as town:
         gid = await town.found(town.bob)

@@ -127,6 +127,7 @@ async def test_who_goes_hears_of_it_and_of_nothing_after(tmp_path: Path) -> None
         assert len(await carol.events("group.message_created")) == 1
 
 
+@pytest.mark.limit("group.joined", "group.members")
 async def test_a_group_has_room_for_so_many_and_an_aid_is_in_so_many(tmp_path: Path) -> None:
     async with square(tmp_path, limits={"group.members": 2, "group.joined": 2}) as town:
         first, _, third = [await town.found() for _ in range(2)] + [await town.found(owner=town.bob)]
@@ -138,6 +139,7 @@ async def test_a_group_has_room_for_so_many_and_an_aid_is_in_so_many(tmp_path: P
         assert town.limits.hits == {"group.members": 1, "group.joined": 1}
 
 
+@pytest.mark.limit("group.page_rows")
 async def test_members_come_in_pages_the_owner_first(tmp_path: Path) -> None:
     async with square(tmp_path) as town:
         gid = await town.found(town.dave, town.bob, admins=[town.carol])
@@ -226,6 +228,7 @@ async def test_g9_who_is_banned_reads_but_does_not_speak(tmp_path: Path) -> None
         ]
 
 
+@pytest.mark.limit("group.reason_length")
 async def test_g9_a_ban_ends_by_itself(tmp_path: Path) -> None:
     async with square(tmp_path) as town:
         gid = await town.found(town.bob, town.carol, town.dave)
@@ -303,6 +306,7 @@ async def test_g10_admins_block_members_and_members_only_themselves(tmp_path: Pa
             await town.alice.call("group.block", group_id=gid, aid=DAVE)
 
 
+@pytest.mark.limit("group.bans")
 async def test_only_so_many_are_banned(tmp_path: Path) -> None:
     async with square(tmp_path, limits={"group.bans": 1}) as town:
         gid = await town.found()
@@ -311,6 +315,7 @@ async def test_only_so_many_are_banned(tmp_path: Path) -> None:
             await town.alice.call("group.ban", group_id=gid, aid=CAROL)
 
 
+@pytest.mark.limit("group.status_length")
 async def test_members_say_how_they_are(tmp_path: Path) -> None:
     async with square(tmp_path) as town:
         gid = await town.found(town.bob)

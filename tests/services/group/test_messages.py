@@ -79,6 +79,7 @@ async def test_the_payload_is_anybodys_json_object_and_its_type_another_than_the
         ({}, InvalidParams),
     ],
 )
+@pytest.mark.limit("group.attachments_octets")
 async def test_a_wrong_message_is_refused_and_takes_no_number(tmp_path: Path, how: dict[str, Any], error: type) -> None:
     async with square(tmp_path) as town:
         gid = await town.found()
@@ -89,6 +90,7 @@ async def test_a_wrong_message_is_refused_and_takes_no_number(tmp_path: Path, ho
         assert (await say(town.alice, gid))["seq"] == 1
 
 
+@pytest.mark.limit("group.payload_octets", "group.id_length")
 async def test_the_largest_message_arrives(tmp_path: Path) -> None:
     async with square(tmp_path) as town:
         gid = await town.found(town.bob)
@@ -171,6 +173,7 @@ async def test_g8_cursors_go_forward_only_and_belong_to_a_device_and_slot(tmp_pa
                 await one.call("group.ack", group_id=gid, **wrong)
 
 
+@pytest.mark.limit("group.cursors")
 async def test_a_member_keeps_only_so_many_cursors(tmp_path: Path) -> None:
     async with square(tmp_path, limits={"group.cursors": 2}) as town:
         gid = await town.found(town.bob)
@@ -182,6 +185,7 @@ async def test_a_member_keeps_only_so_many_cursors(tmp_path: Path) -> None:
         assert [page["cursor"]["current_seq"] for page in found] == [0, 1, 1]
 
 
+@pytest.mark.limit("group.page_octets")
 async def test_pages_end_by_rows_and_by_octets_and_say_whether_there_is_more(tmp_path: Path) -> None:
     async with square(tmp_path, limits={"group.page_octets": 100}) as town:
         gid = await town.found()
@@ -260,6 +264,7 @@ async def test_g13_a_recall_leaves_a_tombstone_and_a_notice_and_one_event(tmp_pa
         assert len(await events(town.bob, gid)) == 2
 
 
+@pytest.mark.limit("group.recall_ids", "group.recall_s")
 async def test_g13_what_cannot_be_recalled_says_why(tmp_path: Path) -> None:
     async with square(tmp_path) as town:
         gid = await town.found(town.bob)
@@ -298,6 +303,7 @@ async def test_nothing_of_a_recalled_message_is_left(tmp_path: Path) -> None:
 # What is kept.
 
 
+@pytest.mark.limit("group.rows")
 async def test_a_full_group_forgets_its_oldest_messages_and_says_so(tmp_path: Path) -> None:
     async with square(tmp_path, limits={"group.rows": 3}) as town:
         gid = await town.found(town.bob)
@@ -312,6 +318,7 @@ async def test_a_full_group_forgets_its_oldest_messages_and_says_so(tmp_path: Pa
         assert (await say(town.alice, gid, message_id="m-0"))["seq"] == 6
 
 
+@pytest.mark.limit("group.octets")
 async def test_a_group_holds_only_so_many_octets(tmp_path: Path) -> None:
     async with square(tmp_path, limits={"group.octets": 200}) as town:
         gid = await town.found()
