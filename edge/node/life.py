@@ -7,7 +7,6 @@ import contextlib
 import logging
 import os
 import socket
-import sqlite3
 import ssl
 from collections.abc import Callable
 from pathlib import Path
@@ -27,7 +26,7 @@ from edge.node.tasks import Tasks
 from edge.node.watchdog import Watchdog
 from edge.services.admin import Reloaded
 from edge.store import swap
-from edge.store.opening import damaged
+from edge.store.opening import UNUSABLE, damaged
 from edge.system.files import StateLock, write_atomic
 from edge.system.lag import LoopLag
 from edge.system.logs import LogPlan, Logs
@@ -84,7 +83,7 @@ class Node:
         """Start, serve, leave. Raises `StartFailed`, `DirectoryInUse`, `IdentityError`."""
         try:
             await self._run_alone()
-        except (OSError, sqlite3.Error) as error:
+        except UNUSABLE as error:
             if self.started.is_set():
                 raise
             raise StartFailed(f"{self.config.state_dir} cannot be used: {error}") from error

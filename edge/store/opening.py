@@ -50,6 +50,10 @@ def sound(
         return open_writer(path, synchronous=synchronous), str(error)
 
 
+UNUSABLE = (OSError, sqlite3.Error)
+"""What a directory, a medium or a database raises that a node cannot stand on."""
+
+
 def damaged(error: BaseException) -> bool:
     """Whether an error says that the file itself is not what SQLite wrote."""
     return isinstance(error, sqlite3.Error) and primary(error) in _DAMAGED
