@@ -2,7 +2,7 @@
 
 Best by a file of its name (`tests/a/test_b.py`); else by one of the package's name, or by any file of that folder that
 imports it. Records and ports have nothing to run and need none. In folders that mirror one of `edge/`, a test file
-whose name is no module of that folder must import one.
+whose name is no module of that folder must import one, itself or by the `conftest.py` beside it.
 """
 
 from __future__ import annotations
@@ -47,7 +47,9 @@ def _left_over() -> list[str]:
         if place.parts[0] in FREE or module.exists() or module.with_suffix("").is_dir():
             continue
         package = ".".join(["edge", *place.parent.parts])
-        if not any(name.startswith(package) for name in _imports(path)):
+        beside = path.parent / "conftest.py"
+        used = _imports(path) | (_imports(beside) if beside.exists() else frozenset())
+        if not any(name.startswith(package) for name in used):
             told.append(f"tests/{place}: no {module.relative_to(ROOT)}, and it imports nothing of {package}")
     return told
 

@@ -196,7 +196,7 @@ async def test_an_announcement_that_was_not_written_is_taken_again(tmp_path: Pat
         who = await h.add("dev")
         real = h.node.write
 
-        def write(work: Any, done: Any) -> None:
+        def write(work: Any, done: Any, *, urgent: bool = False) -> None:
             asyncio.get_running_loop().call_soon(done, OSError("disk full"))
 
         payload = {"capabilities": [{"name": "t"}]}

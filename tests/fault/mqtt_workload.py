@@ -108,7 +108,7 @@ class Cast:
         ]
         self.flippers = [Flipper(client("f-four", V311), chance), Flipper(client("f-five", V5), chance)]
         self.observer = client("observer", V311, clean=True)
-        everybody = (*self.publishers, *self.subscribers, *self.flippers)
+        everybody: list[Publisher | Subscriber | Flipper] = [*self.publishers, *self.subscribers, *self.flippers]
         self.clients = {one.client.user: one.client for one in everybody} | {"observer": self.observer}
         self.chance = chance
 

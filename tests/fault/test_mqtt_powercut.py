@@ -87,8 +87,8 @@ async def look(folder: Path, cast: Cast) -> dict[str, int]:
 
 async def _compare(made: Rig, cast: Cast, place: tuple[str, int]) -> dict[str, int]:
     figures = Counter[str]()
-    for one in (*cast.publishers, *cast.subscribers):
-        figures["unfinished"] += len(one.client.unfinished) + len(one.client.incoming)
+    for client in (*(one.client for one in cast.publishers), *(one.client for one in cast.subscribers)):
+        figures["unfinished"] += len(client.unfinished) + len(client.incoming)
     assert made.db.damage == ""
     assert made.db.doubt == ""
     assert await made.db.read(lambda unit: unit.run("PRAGMA integrity_check")) == [("ok",)]

@@ -25,9 +25,9 @@ class Broken:
     def __init__(self, db: Database) -> None:
         self._db, self.mended = db, False
 
-    def write(self, work: Callable[[Any], Any], done: Callable[[Any], None]) -> None:
+    def write(self, work: Callable[[Any], Any], done: Callable[[Any], None], *, urgent: bool = False) -> None:
         if self.mended:
-            self._db.write(work, done)
+            self._db.write(work, done, urgent=urgent)
         else:
             done(StorageFull())
 

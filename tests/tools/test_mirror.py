@@ -73,6 +73,20 @@ def test_a_test_whose_module_is_gone_is_told(place: Place, capsys: pytest.Captur
     )
 
 
+def test_a_conftest_of_other_rooms_or_of_another_folder_does_not_count(place: Place) -> None:
+    place.write("tests/store/test_clients.py")
+    place.write("tests/store/conftest.py", "from edge.session.doors import Doors\n")
+    assert place.code() == 1
+    place.write("tests/store/deeper/conftest.py", "from edge.store.log import Log\n")
+    assert place.code() == 1
+
+
+def test_the_conftest_beside_a_test_says_what_it_is_about(place: Place) -> None:
+    place.write("tests/store/test_clients.py")
+    place.write("tests/store/conftest.py", "from edge.store.log import Log\n")
+    assert place.code() == 0
+
+
 def test_the_scripts_are_good_shell() -> None:
     scripts = [path for path in [*(ROOT / "tools").iterdir(), ROOT / ".ci" / "run"] if path.is_file()]
     shell = [str(path) for path in scripts if path.read_text().startswith("#!/usr/bin/env bash")]

@@ -50,7 +50,7 @@ async def main(asked: dict[str, Any]) -> dict[str, Any]:
     said: dict[str, Any] = {}
     async with client(asked, "c-lasting", lasting=True) as one:
         granted = await one.subscribe(f"{place}/+", qos=2)
-        said["granted"] = [int(getattr(code, "value", code)) for code in granted]
+        said["granted"] = [code if isinstance(code, int) else code.value for code in granted]
         await one.publish(f"{place}/0", b"zero", qos=0)
         await one.publish(f"{place}/1", b"one", qos=1)
         await one.publish(f"{place}/2", bytes(range(256)) + bytes(44), qos=2, retain=True)
