@@ -42,7 +42,9 @@ class Rig:
         return []
 
     def client(self, user: str, **more: Any) -> aiomqtt.Client:
-        return aiomqtt.Client("127.0.0.1", self.port, username=user, password=f"{user}-secret", **{"timeout": 2, **more})
+        return aiomqtt.Client(
+            "127.0.0.1", self.port, username=user, password=f"{user}-secret", **{"timeout": 2, **more}
+        )
 
     async def until(self, reached: Callable[[], Any]) -> None:
         async with asyncio.timeout(10):
