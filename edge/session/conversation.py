@@ -290,8 +290,8 @@ class Conversation:
         return ticket
 
     def _class(self, request: Request) -> str:
-        if request.method.startswith("auth."):
-            return "auth"
+        if request.method.startswith("auth.") and self._channel.principal.kind is Kind.GUEST:
+            return "auth"  # an agent who is in spends its own rate: its neighbours must be able to log in
         op = self._sessions.dispatch.find(self._codec.surface, request.method)
         return op.scope.partition(":")[2] if op is not None else ""
 

@@ -319,3 +319,10 @@ async def test_frames_that_are_no_requests_are_counted_by_what_is_wrong_with_the
             await caller.socket.send(text)
             assert "error" in await caller.frame()
         assert house.sessions.refused == {"Malformed": 1, "InvalidRequest": 2, "InvalidParams": 1}
+
+
+async def test_an_agent_who_is_in_does_not_use_up_the_logins_of_its_address() -> None:
+    async with gateway(limits={"rate.auth": 2}) as house, dial(house, name="alice") as caller, dial(house) as neighbour:
+        for _ in range(10):
+            assert (await caller.ask("auth.none"))["error"]["code"] == -32601
+        assert (await neighbour.login("bob"))["result"] == {"status": "ok"}
