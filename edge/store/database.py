@@ -21,7 +21,7 @@ from edge.contract.gap import Gap
 from edge.contract.limit import Limits, declare
 from edge.contract.store import Unit
 from edge.contract.time import SECOND, Clock, Stamp
-from edge.store import migrate, opening, snapshot
+from edge.store import migrate, opening, snapshot, wal
 from edge.store.connection import MEDIUM_FAILED, open_writer, primary
 from edge.store.housekeeping import Housekeeping
 from edge.store.marks import Found, Mark, Marks
@@ -97,16 +97,18 @@ class Database:
         stamp = f"{now.boot}-{now.mono_us // SECOND}"
         mark = self._marks.mark(self.name)
         conn, self.damage = opening.sound(self.path, mark, self._quarantine, stamp, synchronous=self._synchronous)
+        index = wal.Index(self.path)
         try:
-            conn, found = self._prepare(conn, had_wal and not self.damage)
+            conn, found = self._prepare(conn, index, had_wal and not self.damage)
         except sqlite3.DatabaseError as error:
             if self.damage or not opening.damaged(error):
                 raise
             self.damage = str(error)
             opening.put_aside(self.path, self._quarantine, stamp)
-            conn, found = self._prepare(open_writer(self.path, synchronous=self._synchronous), False)
+            index = wal.Index(self.path)
+            conn, found = self._prepare(open_writer(self.path, synchronous=self._synchronous), index, False)
         self._compare(found)
-        writer = Writer(self.path, conn, self._clock, self._marks, self._finished, self._reserve)
+        writer = Writer(self.path, conn, self._clock, self._marks, self._finished, self._reserve, index)
         readers = Readers(self.path, self._clock, self._marks)
         opening.keep_ballast(self.path)  # before anything is written: what is left of a full disk is for the next start
         if self._reserve is not None and not self._reserve.hold():
@@ -116,13 +118,14 @@ class Database:
         readers.start()
         self._writer, self._readers = writer, readers
 
-    def _prepare(self, conn: sqlite3.Connection, had_wal: bool) -> tuple[sqlite3.Connection, Found]:
-        """Migrate, and read what the file says of itself; the connection is closed when that fails."""
+    def _prepare(self, conn: sqlite3.Connection, index: wal.Index, had_wal: bool) -> tuple[sqlite3.Connection, Found]:
+        """Migrate, and read what the file says of itself; connection and index are closed when that fails."""
         try:
             conn = self._migrate(conn)
-            return conn, opening.look(conn, self.path, had_wal)
+            return conn, opening.look(conn, index, had_wal)
         except BaseException:
             opening.abandon(conn)
+            index.close()
             raise
 
     def _migrate(self, conn: sqlite3.Connection) -> sqlite3.Connection:

@@ -163,14 +163,10 @@ def _ballast(path: Path) -> Path:
     return path.with_name(f".{path.name}.ballast")
 
 
-def look(conn: sqlite3.Connection, path: Path, had_wal: bool) -> Found:
+def look(conn: sqlite3.Connection, index: wal.Index, had_wal: bool) -> Found:
     """What the file says about itself, for the comparison with its mark."""
     generation, incarnation = get(conn, "generation"), get(conn, "incarnation")
-    index = wal.Index(path)
-    try:
-        return Found(generation, incarnation, index.state(), had_wal)
-    finally:
-        index.close()
+    return Found(generation, incarnation, index.state(), had_wal)
 
 
 def get(conn: sqlite3.Connection, name: str) -> int:

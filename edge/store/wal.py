@@ -23,7 +23,11 @@ class State(NamedTuple):
 
 
 class Index:
-    """The wal-index of an open database, read beside SQLite (its header is one page of shared memory)."""
+    """The wal-index of an open database, read beside SQLite (its header is one page of shared memory).
+
+    One for all of a process: POSIX drops every lock that a process holds on a file when it closes any descriptor of
+    it, and with its locks gone the next program that opens the database would take the wal-index away under SQLite.
+    """
 
     def __init__(self, path: Path) -> None:
         self._file: int | None = None
@@ -43,7 +47,7 @@ class Index:
         return State(salt, frames)
 
     def close(self) -> None:
-        """Let the file go."""
+        """Let the file go; after the last connection of this process is closed."""
         if self._file is not None:
             os.close(self._file)
             self._file = None

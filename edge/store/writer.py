@@ -110,14 +110,15 @@ class Writer:
         marks: Marks,
         finished: Finished,
         reserve: Reserve | None = None,
+        index: wal.Index | None = None,
     ) -> None:
-        """`conn` is the file's only writing connection; it belongs to the thread from `start` on, and so does the
-        reserve."""
+        """`conn` is the file's only writing connection; it belongs to the thread from `start` on, and so do the
+        reserve and the index of the WAL."""
         self._reserve = reserve
         self._clock, self._marks, self._finished = clock, marks, finished
         self._queue: SimpleQueue[Job | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._run, name=f"writer-{path.stem}", daemon=True)
-        self._wal = wal.Index(path)
+        self._wal = index or wal.Index(path)
         self.conn = conn
         self.figures = Figures()
         self.generation = opening.get(conn, "generation")
@@ -159,8 +160,8 @@ class Writer:
             if control is not None:
                 self._control(control)
             job = None if stop else self._queue.get()
-        self._wal.close()
         self.conn.close()
+        self._wal.close()
 
     def _gather(self, job: Job | None) -> tuple[list[UnitJob | BulkJob], ControlJob | None, bool]:
         """What is queued, up to one commit's worth, a control job (it ends the commit) or the end."""
