@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import socket
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Protocol
@@ -56,6 +57,7 @@ from edge.session.limiter import Limiter
 from edge.session.signed import SignedCalls
 from edge.store import devices as device_rows
 from edge.store import identity as names
+from edge.store import mqtt as mqtt_rows
 from edge.store.boot import Boots
 from edge.store.database import Database
 from edge.store.keyring import Identity, TlsFiles, load_identity
@@ -67,6 +69,8 @@ from edge.transports.ctl import ControlSocket
 from edge.transports.http import a2a, agent_md, aun, health, pki
 from edge.transports.http.app import build_app
 from edge.transports.http.listener import Terms
+
+log = logging.getLogger(__name__)
 
 
 class Asked(Protocol):
@@ -361,6 +365,10 @@ class House:
         await self.gatekeeper.load()
         await self.grants.load()
         await self.registry.load()
+        if await self.hot.read(mqtt_rows.unreadable):
+            log.error(
+                "%d rows of MQTT state cannot be read and are declared lost", await self.hot.commit(mqtt_rows.mend)
+            )
         await self.bus.load()
         self.keeper.start()
         self._closers.append(self.keeper.stop)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from edge.contract.errors import EdgeError
 from edge.contract.gap import Gap
 from edge.contract.principal import Principal
 from edge.contract.store import Unit
@@ -363,32 +364,44 @@ class Stored(msgspec.Struct, frozen=True):
     incoming: list[StoredIncoming]
 
 
+def unreadable(unit: Unit) -> list[tuple[str, tuple[object, ...]]]:
+    """(table, key) of rows that SQLite takes for good and `load` could not read: a flipped bit inside a text."""
+    found: list[tuple[str, tuple[object, ...]]] = []
+    for table, read in _READERS.items():
+        places = [_COLUMNS[table].index(name) for name in _KEYS[table]]
+        for row in _all(unit, table, _KEYS[table][0]):
+            try:
+                read(row)
+            except (EdgeError, ValueError, TypeError, AttributeError, LookupError):
+                found.append((table, tuple(row[place] for place in places)))
+    return found
+
+
+def mend(unit: Unit) -> int:
+    """Remove what cannot be read and declare it lost (P2, P3); a session takes its own rows along. How many rows."""
+    found = unreadable(unit)
+    for table, key in found:
+        _remove(unit, table, _KEYS[table], key)
+        if table == "mqtt_session":
+            for other in ("mqtt_subscription", "mqtt_outgoing", "mqtt_incoming"):
+                _remove(unit, other, ("session",), key)
+        unit.lose(Gap("mqtt", table, 0, 0, 1, "unreadable", "store", unit.at))
+    return len(found)
+
+
+def _remove(unit: Unit, table: str, columns: Sequence[str], key: Sequence[object]) -> None:
+    where = " AND ".join(f"{name} IS ?" for name in columns)
+    unit.run(f"DELETE FROM {table} WHERE {where}", tuple(key))  # noqa: S608 - names of ours
+
+
 def load(unit: Unit) -> Stored:
     """Read all of it, messages in the order in which they were taken."""
     return Stored(
         [_message(row) for row in _all(unit, "mqtt_retained", "topic")],
         [_session(row) for row in _all(unit, "mqtt_session", "number")],
-        [
-            StoredSubscription(row[0], row[1], row[2], row[3], row[4], row[5], bool(row[6]), bool(row[7]), row[8])
-            for row in _all(unit, "mqtt_subscription", "session")
-        ],
-        [
-            StoredOutgoing(
-                _message(row),
-                row[8],
-                row[9],
-                row[10],
-                row[11],
-                bool(row[12]),
-                row[13],
-                tuple(int(ident) for ident in row[14].split(",") if ident),
-            )
-            for row in _all(unit, "mqtt_outgoing", "number")
-        ],
-        [
-            StoredIncoming(_message(row), row[8], row[9], bool(row[10]), bool(row[11]))
-            for row in _all(unit, "mqtt_incoming", "session")
-        ],
+        [_subscription(row) for row in _all(unit, "mqtt_subscription", "session")],
+        [_outgoing(row) for row in _all(unit, "mqtt_outgoing", "number")],
+        [_incoming(row) for row in _all(unit, "mqtt_incoming", "session")],
     )
 
 
@@ -399,6 +412,19 @@ def _all(unit: Unit, table: str, order: str) -> list[Row]:
 def _message(row: Row) -> StoredMessage:
     topic, payload, qos, who, extra, boot, mono_us, expires_us = row[:8]
     return StoredMessage(topic, payload, qos, _principal(who), extra, boot, mono_us, expires_us)
+
+
+def _subscription(row: Row) -> StoredSubscription:
+    return StoredSubscription(row[0], row[1], row[2], row[3], row[4], row[5], bool(row[6]), bool(row[7]), row[8])
+
+
+def _outgoing(row: Row) -> StoredOutgoing:
+    ids = tuple(int(ident) for ident in row[14].split(",") if ident)
+    return StoredOutgoing(_message(row), row[8], row[9], row[10], row[11], bool(row[12]), row[13], ids)
+
+
+def _incoming(row: Row) -> StoredIncoming:
+    return StoredIncoming(_message(row), row[8], row[9], bool(row[10]), bool(row[11]))
 
 
 def _principal(text: str) -> Principal:
@@ -413,3 +439,13 @@ def _session(row: Row) -> StoredSession:
         listed, _ = properties.read(found.properties, 0, len(found.properties), properties.WILL)
         will = Will(found.topic, found.payload, found.qos, found.retain, listed)
     return StoredSession(number, user, client_id, _principal(who), expiry_s, boot, since_us, will, delay)
+
+
+_READERS: dict[str, Callable[[Row], object]] = {
+    "mqtt_retained": lambda row: _message(row),
+    "mqtt_session": lambda row: _session(row),
+    "mqtt_subscription": lambda row: _subscription(row),
+    "mqtt_outgoing": lambda row: _outgoing(row),
+    "mqtt_incoming": lambda row: _incoming(row),
+}
+"""How a row of each table is read."""

@@ -187,3 +187,39 @@ def test_the_text_of_a_principal_is_made_once_and_not_kept_for_ever() -> None:
     others = [Principal(Kind.DEVICE, f"d-{at}.test") for at in range(mqtt.REMEMBERED + 5)]
     assert len({texts.of(one) for one in others}) == len(others)
     assert len(texts._known) <= mqtt.REMEMBERED
+
+
+@pytest.mark.parametrize(
+    ("table", "column"),
+    [
+        ("mqtt_retained", "who"),
+        ("mqtt_session", "who"),
+        ("mqtt_session", "will"),
+        ("mqtt_outgoing", "who"),
+        ("mqtt_outgoing", "ids"),
+        ("mqtt_incoming", "who"),
+    ],
+)
+async def test_a_row_that_cannot_be_read_is_declared_lost_and_the_others_stay(
+    tmp_path: Path, table: str, column: str
+) -> None:
+    async with database(tmp_path, "hot") as db:
+        will = Will("gone", b"", 0, False, {})
+        everything = changes(
+            retained={"a": message()},
+            sessions={1: session(will=(will, 30))},
+            outgoing={(1, 1): outgoing(1)},
+            incoming={(1, 9): message("b")},
+        )
+        await written(db, everything)
+        assert await db.read(mqtt.unreadable) == []
+        await db.commit(lambda unit: unit.run(f"UPDATE {table} SET {column} = '{{'"))
+        assert [name for name, _ in await db.read(mqtt.unreadable)] == [table]
+        assert await db.commit(mqtt.mend) == 1
+        assert await db.read(mqtt.unreadable) == []
+        left = await db.read(mqtt.load)
+        count = {"mqtt_retained": len(left.retained), "mqtt_session": len(left.sessions)}
+        count |= {"mqtt_outgoing": len(left.outgoing), "mqtt_incoming": len(left.incoming)}
+        assert count[table] == 0
+        assert (len(left.outgoing) == 0) or table != "mqtt_session", "a session takes its own rows along"
+        assert [gap.reason for gap in await db.read(ledger.recent)] == ["unreadable"]
