@@ -169,12 +169,12 @@ class Database:
         ended = self._ask(lambda writer: writer.end())
         self._writer = None
         mark = await ended
-        writer.stop()
         await _blocking(self._loop, lambda: self._last(writer, mark))
 
     def _last(self, writer: Writer, mark: Mark) -> None:
         """The mark says "clean" before the connection removes the WAL."""
         self._put(mark)
+        writer.stop()
         writer.join()
 
     def _put(self, mark: Mark) -> None:
