@@ -93,6 +93,9 @@ class MqttSettings(Section, frozen=True, kw_only=True):
         Literal["builtin", "amqtt", "external"],
         say("Who is the broker: this node, the `amqtt` package inside it, or one of your own.", "external"),
     ] = "builtin"
+    sys_interval_s: Annotated[
+        int, say("Seconds between the `$SYS` figures that admins may subscribe to.", 60, ge=1, le=3600)
+    ] = 10
 
 
 class ExternalSettings(Section, frozen=True, kw_only=True):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ssl
 from collections.abc import Callable, Collection
 from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
 from edge.config import Config
 from edge.contract.bus import Admission, BusEngine
@@ -19,6 +20,9 @@ from edge.session.gatekeeper import Gatekeeper
 from edge.store.credentials import own_topics
 from edge.store.losses import Losses
 from edge.transports.mqtt.builtin import BuiltinEngine
+
+if TYPE_CHECKING:
+    from edge.transports.mqtt.external import ExternalEngine
 
 WHOLE = {"#": "broker"}
 """Whose the topics of a foreign broker are when nothing was said: all of one principal."""
@@ -49,71 +53,70 @@ class EngineMissing(Exception):
 Admissions = Callable[[Principal], Admission | None]
 
 
-def make_bus(
-    config: Config,
-    issuer: str,
-    *,
-    clock: Clock,
-    gatekeeper: Gatekeeper,
-    hot: Store,
-    limits: Limits,
-    losses: Losses,
-    spawn: Spawn,
-    routes: Routes,
-) -> tuple[BusEngine, Admissions]:
-    """The engine that `mqtt.engine` names, and who says what a publisher on it may do."""
-    engine, admission = _engine(config, issuer, clock, gatekeeper, hot, limits, losses, spawn, routes)
-    routes.on_change.append(engine.topics_changed)
+class Ports(NamedTuple):
+    """What an engine needs of the house. `routes` are the topics that capabilities read; `lag_us` is how late the
+    loop was lately."""
+
+    clock: Clock
+    gatekeeper: Gatekeeper
+    hot: Store
+    limits: Limits
+    losses: Losses
+    spawn: Spawn
+    routes: Routes
+    lag_us: Callable[[], int]
+
+
+def make_bus(config: Config, issuer: str, ports: Ports) -> tuple[BusEngine, Admissions]:
+    """The engine that `mqtt.engine` names, and who says what a publisher on it may do. Raises `EngineMissing`."""
+    admission: Admissions = ports.gatekeeper.admission
+    engine: BusEngine
+    match config.mqtt.engine:
+        case "external":
+            engine = foreign = _external(config, issuer, ports)
+            admission = foreign.admission
+        case "amqtt":
+            engine = _amqtt(ports)
+        case _:
+            engine = _builtin(config, ports)
+    ports.routes.on_change.append(engine.topics_changed)
     return engine, admission
 
 
-def _engine(
-    config: Config,
-    issuer: str,
-    clock: Clock,
-    gatekeeper: Gatekeeper,
-    hot: Store,
-    limits: Limits,
-    losses: Losses,
-    spawn: Spawn,
-    routes: Routes,
-) -> tuple[BusEngine, Admissions]:
-    if config.mqtt.engine == "amqtt":
-        return _amqtt(clock, gatekeeper, limits, losses, spawn, routes), gatekeeper.admission
-    if config.mqtt.engine == "builtin":
-        made = BuiltinEngine(clock=clock, gatekeeper=gatekeeper, hot=hot, limits=limits, traffic=routes.traffic)
-        return made, gatekeeper.admission
-    return _external(config, issuer, clock, hot, limits, losses, spawn, routes)
+def _builtin(config: Config, ports: Ports) -> BusEngine:
+    return BuiltinEngine(
+        clock=ports.clock,
+        gatekeeper=ports.gatekeeper,
+        hot=ports.hot,
+        limits=ports.limits,
+        traffic=ports.routes.traffic,
+        sys_s=config.mqtt.sys_interval_s,
+        figures={"load/loop lag": lambda: f"{ports.lag_us()} microseconds"},
+    )
 
 
-def _amqtt(
-    clock: Clock, gatekeeper: Gatekeeper, limits: Limits, losses: Losses, spawn: Spawn, routes: Routes
-) -> BusEngine:
+def _amqtt(ports: Ports) -> BusEngine:
     from edge.transports.mqtt.amqtt_engine import AmqttEngine
 
     try:
         return AmqttEngine(
-            clock=clock, gatekeeper=gatekeeper, limits=limits, losses=losses, spawn=spawn, traffic=routes.traffic
+            clock=ports.clock,
+            gatekeeper=ports.gatekeeper,
+            limits=ports.limits,
+            losses=ports.losses,
+            spawn=ports.spawn,
+            traffic=ports.routes.traffic,
         )
     except ModuleNotFoundError as error:
         raise EngineMissing(f"mqtt.engine = amqtt needs a package: pip install 'aun-edge[amqtt]' ({error})") from None
 
 
-def _external(
-    config: Config,
-    issuer: str,
-    clock: Clock,
-    hot: Store,
-    limits: Limits,
-    losses: Losses,
-    spawn: Spawn,
-    routes: Routes,
-) -> tuple[BusEngine, Admissions]:
+def _external(config: Config, issuer: str, ports: Ports) -> ExternalEngine:
     from edge.transports.mqtt.external import ExternalEngine
     from edge.transports.mqtt.foreign import Where
 
     asked, prefix = config.mqtt_external, config.devices.discovery_prefix
-    engine = ExternalEngine(
+    return ExternalEngine(
         Where(
             host=asked.host,
             port=asked.port,
@@ -125,17 +128,16 @@ def _external(
             keepalive_s=asked.keepalive_s,
         ),
         Prefixes(asked.principals or WHOLE, lambda name: own_topics(name, prefix), lambda name: f"d-{name}.{issuer}"),
-        clock=clock,
-        hot=hot,
-        limits=limits,
-        losses=losses,
-        spawn=spawn,
+        clock=ports.clock,
+        hot=ports.hot,
+        limits=ports.limits,
+        losses=ports.losses,
+        spawn=ports.spawn,
         plan=[*_discovery(prefix), *CONVENTIONS, *asked.filters],
-        reads=routes.topics,
-        traffic=routes.traffic,
+        reads=ports.routes.topics,
+        traffic=ports.routes.traffic,
         spool_us=asked.spool_s * SECOND,
     )
-    return engine, engine.admission
 
 
 def _discovery(prefix: str) -> Collection[str]:

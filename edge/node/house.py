@@ -27,7 +27,7 @@ from edge.dispatch.areas import Areas
 from edge.dispatch.dispatcher import Dispatcher
 from edge.dispatch.hub import Hub
 from edge.dispatch.table import OpTable
-from edge.node.bus import make_bus
+from edge.node.bus import Ports, make_bus
 from edge.node.names import own_names
 from edge.node.renewal import Renewal
 from edge.node.tasks import Tasks
@@ -104,6 +104,8 @@ class House:
         self.hot = self._database("hot", config.store.wear_window_s)
         self.boots = Boots(self.node, self.clock, self.marks)
         self.losses = Losses(self.hot, self.clock)
+        self.lag_us: Callable[[], int] = lambda: 0
+        """How late the loop was lately; told by whoever measures it."""
         self.channels = Channels(self.clock, self.limits)
         self.channels.attach(self.hub)
         self.limiter = Limiter(self.clock, self.limits)
@@ -165,17 +167,17 @@ class House:
         config, issuer = self._config, self.issuer
         self.gatekeeper = Gatekeeper(self.node, issuer, self.clock, self.limits)
         self.registry = Registry(issuer, self.clock, self.node, self.hot, self.limits)
-        self.bus, admission = make_bus(
-            config,
-            issuer,
-            clock=self.clock,
-            gatekeeper=self.gatekeeper,
-            hot=self.hot,
-            limits=self.limits,
-            losses=self.losses,
-            spawn=self._tasks.spawn,
-            routes=self.registry.routes,
+        ports = Ports(
+            self.clock,
+            self.gatekeeper,
+            self.hot,
+            self.limits,
+            self.losses,
+            self._tasks.spawn,
+            self.registry.routes,
+            lambda: self.lag_us(),
         )
+        self.bus, admission = make_bus(config, issuer, ports)
         self.gate = Gate(self.registry, self.bus, self.clock, confirm_us=config.devices.confirm_s * SECOND)
         self.intake = Intake(
             self.registry,

@@ -139,6 +139,7 @@ class Node:
     async def _start(self) -> None:
         house = self.house
         self._lag = LoopLag(house.clock)
+        house.lag_us = lambda: self._lag.last_us
         try:
             await house.open(self)
         except EngineMissing as error:

@@ -30,6 +30,8 @@ FAILURES_USER = declare(
 )
 PASSWORD_OCTETS = declare("mqtt.password_octets", 1_024, "bytes", "of a password; a longer one is wrong", None)
 
+FIGURES = "$SYS/#"
+"""What `--admin` may read besides every topic: the broker's own figures (`#` leaves `$` topics out)."""
 WINDOW_US = 60 * SECOND
 REMEMBERED = 2_048
 """Addresses and users whose failures are remembered at once."""
@@ -75,7 +77,8 @@ class Gatekeeper:
     def enrol(self, one: Credential) -> None:
         """Let a user in from now on; after the commit of its row."""
         who = Principal(kind=Kind.DEVICE, aid=one.aid, via="mqtt", device_id=one.user)
-        self._users[one.user] = (one.digest, Admission(who, one.user, one.publish, one.subscribe))
+        reads = (*one.subscribe, FIGURES) if one.admin else one.subscribe
+        self._users[one.user] = (one.digest, Admission(who, one.user, one.publish, reads))
 
     def dismiss(self, user: str) -> None:
         """Let a user in no more. Who is connected is the bus's to expel."""

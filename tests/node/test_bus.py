@@ -39,6 +39,26 @@ async def test_the_usual_engine_promises_acks_from_disk_and_knows_traffic_classe
         assert broker.router.route("house/smoke").rank == 2
 
 
+async def test_figures_of_the_broker_are_for_admins_who_subscribe(tmp_path: Path) -> None:
+    async with running(tmp_path / "state") as node:
+        host, port = node.endpoints["mqtt"].removeprefix("mqtt://").rsplit(":", 1)
+        found: dict[str, bytes] = {}
+        for name, admin in (("boss", True), ("pump", False)):
+            added = await ask(node, "device.add", name=name, admin=admin)
+            async with aiomqtt.Client(host, int(port), username=name, password=added.password) as client:
+                (code,) = await client.subscribe("$SYS/#", qos=0)
+                assert (getattr(code, "value", code) >= 0x80) is not admin
+                if admin:
+                    async with asyncio.timeout(10):
+                        while "$SYS/broker/uptime" not in found or "$SYS/broker/version" not in found:
+                            message = await anext(client.messages)
+                            found[str(message.topic)] = bytes(message.payload)  # type: ignore[arg-type]
+        assert found["$SYS/broker/clients/connected"] == b"1"
+        assert found["$SYS/broker/version"].startswith(b"aun-edge ")
+        assert {"$SYS/broker/messages/inflight", "$SYS/broker/publish/messages/dropped"} <= set(found)
+        assert "$SYS/broker/load/loop lag" in found
+
+
 @pytest.fixture
 def mosquitto(tmp_path: Path) -> Iterator[Mosquitto]:
     with Mosquitto(tmp_path / "mosquitto") as made:

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
+
 from edge.contract.limit import Limits
 from edge.contract.principal import GUEST, NODE, Kind, Principal
 from edge.session.gatekeeper import Gatekeeper
@@ -119,3 +121,12 @@ async def test_users_are_loaded_at_the_start(tmp_path: Path) -> None:
         keeper = Gatekeeper(node, "edge.test", FakeClock(), Limits())
         await keeper.load()
         assert keeper.admit("thermo", b"secret", "c", HOME) is not None
+
+
+def test_an_admin_may_read_the_brokers_figures_and_nobody_else() -> None:
+    keeper = gatekeeper()
+    keeper.enrol(msgspec.structs.replace(THERMO, user="boss", admin=True, publish=("#",), subscribe=("#",)))
+    found = [keeper.user(name) for name in ("boss", "thermo")]
+    assert [one is not None and "$SYS/#" in one.subscribe for one in found] == [True, False]
+    assert found[0] is not None
+    assert found[0].publish == ("#",)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from edge import __version__
@@ -26,9 +27,12 @@ class SysTopics:
         self._most = 0
         self._told: dict[str, str] = {}
         self._armed = False
+        self.every_us = EVERY_US
+        self.more: dict[str, Callable[[], str]] = {}
+        """Figures that others know, by their topic."""
 
     def refresh(self) -> None:
-        """Publish what has changed; again after `EVERY_US` as long as somebody listens."""
+        """Publish what has changed; again after `every_us` as long as somebody listens."""
         broker = self._broker
         for name, value in self._figures().items():
             if self._told.get(name) != value:
@@ -36,7 +40,7 @@ class SysTopics:
                 broker.announce(Publish(ROOT + name, value.encode(), 0, True, NODE, broker.stamp))
         if not self._armed:
             self._armed = True
-            broker.deadlines.at(broker.now_us + EVERY_US, self._due)
+            broker.deadlines.at(broker.now_us + self.every_us, self._due)
 
     def _due(self) -> None:
         self._armed = False
@@ -73,4 +77,5 @@ class SysTopics:
             "version": f"aun-edge {__version__}",
             "uptime": f"{up} seconds",
             **{name: str(value) for name, value in figures.items()},
+            **{name: value() for name, value in self.more.items()},
         }

@@ -7,7 +7,8 @@ import logging
 import secrets
 import socket
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 
 import msgspec
 
@@ -52,8 +53,11 @@ class BuiltinEngine:
         hot: Store,
         limits: Limits,
         traffic: Callable[[str], str] = lambda topic: "telemetry",
+        sys_s: int = 10,
+        figures: Mapping[str, Callable[[], str]] = MappingProxyType({}),
     ) -> None:
-        """`traffic` says the class of a topic: `alarm`, `state` or `telemetry`; what goes first when room runs out."""
+        """`traffic` says the class of a topic: `alarm`, `state` or `telemetry`; what goes first when room runs out.
+        `figures` are further `$SYS/broker/` topics; all of them are told every `sys_s` seconds."""
         self._clock, self._gatekeeper, self._hot, self._limits = clock, gatekeeper, hot, limits
         self._certificates = gatekeeper if isinstance(gatekeeper, CertificateGatekeeper) else None
         self.loop = asyncio.get_running_loop()
@@ -67,6 +71,8 @@ class BuiltinEngine:
             random_id=lambda: secrets.token_hex(8),
             traffic=traffic,
         )
+        self._broker.sys.every_us = sys_s * SECOND
+        self._broker.sys.more.update(figures)
         self.budget = limits[bounds.READ_OCTETS]
         self._streams: set[Stream] = set()
         self._per_address: dict[str, int] = {}
