@@ -22,6 +22,7 @@ from edge.contract.wire import decode
 from edge.protocol import aid as aids
 from edge.protocol.aun_events import Delivery, bearable, first_generation, flat_row, v2_row
 from edge.services.message import records as r
+from edge.services.message import remembered
 from edge.services.message.memory import Memory, acknowledged, delivery_of
 from edge.services.message.places import clamp, place_of, reader_of, scope_of
 from edge.store import messages
@@ -337,7 +338,7 @@ class InboxService:
         await self._memory.settled(reader.aid)
         ring = self._memory.ring
         mine = ring.visible(reader.aid, place_of(reader), self._memory.now_us, sender)
-        queued = {row.seq: row.message.sender for row in mine if row.owner is not None}
+        queued = {row.seq: row.message for row in mine if row.owner is not None}
         at_ms = wall_ms(self._clock)
 
         def work(unit: Unit) -> tuple[int, int]:
@@ -348,7 +349,9 @@ class InboxService:
                 last = max([0, *queued, messages.last_of(unit, reader.aid, sender)])
                 limit = min(head, max(last, messages.floor(unit, reader.aid)))
             now = messages.ack(unit, reader, min(seq, limit), sender) if seq > before else before
-            covered = {name for number, name in queued.items() if before < number <= now}
+            read = [message for number, message in queued.items() if before < number <= now]
+            remembered.settle(unit, read)
+            covered = {message.sender for message in read}
             covered |= messages.covered(unit, reader.aid, before, now) if now > before else set()
             for name in sorted(covered & {sender} if sender else covered):
                 unit.emit(acknowledged(reader, name, now, at_ms, peer=bool(sender)))

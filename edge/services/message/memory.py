@@ -50,8 +50,10 @@ class Memory:
     """Shared by the services of `message.*`. Used in the loop only."""
 
     def __init__(self, clock: Clock, fanout: Fanout, limits: Limits) -> None:
+        self.life = secrets.token_hex(8)
+        """What is held here is gone with this life of the node."""
         self.ring, self.routes = Ring(limits), Routes(limits)
-        self.volatile = Volatile(limits, secrets.token_hex(8))
+        self.volatile = Volatile(limits, self.life)
         self._clock, self._fanout, self._limits = clock, fanout, limits
         self._queueing: dict[str, set[asyncio.Future[None]]] = {}
         self._jumped: OrderedDict[str, None] = OrderedDict()

@@ -28,9 +28,10 @@ from edge.contract.op import Call, op
 from edge.contract.principal import Principal
 from edge.contract.store import Store, Unit
 from edge.contract.time import SECOND, Clock, Stamp
-from edge.contract.wire import decode, dumps
+from edge.contract.wire import dumps
 from edge.protocol.aun_events import Delivery, Recalled
 from edge.services.message import records as r
+from edge.services.message import remembered
 from edge.services.message.drafts import MULTI_DEVICE, Draft, Drafts, sender_of
 from edge.services.message.memory import NOBODY, Memory, inbox_of, received, row_of
 from edge.services.message.ring import Queued, place
@@ -39,8 +40,6 @@ from edge.store.messages import RECALLED, SYNC, Message
 
 logger = logging.getLogger(__name__)
 
-ONCE = "message.send"
-"""The surface under which queue messages are remembered (fanout messages are remembered by their rows)."""
 RECALL = "message.recalled"
 
 Stored = Callable[[Delivery, int, Principal], None]
@@ -123,7 +122,7 @@ class PostService:
         newest = self._memory.newest(message.to, message.sender)
 
         def work(unit: Unit) -> r.Sent:
-            if (again := _again(unit, message)) is not None:
+            if (again := _again(unit, message, self._memory.life)) is not None:
                 return again
             self._drafts.accept(unit, draft)
             self._room(unit, message)
@@ -152,7 +151,7 @@ class PostService:
         until_us = self._limits[r.RING_TIME] * SECOND
 
         def work(unit: Unit) -> r.Sent:
-            if (again := _again(unit, message)) is not None:
+            if (again := _again(unit, message, self._memory.life)) is not None:
                 return again
             self._drafts.accept(unit, draft)
             stored = messages.last_of(unit, message.to, message.sender)
@@ -163,9 +162,7 @@ class PostService:
             for part in draft.parts[1:]:
                 _put(unit, part, at, 0)
             sent = _sent(message, seq, "delivered" if chosen else "sent")
-            unit.keep(
-                ONCE, message.sender, message.message_id, message.to.encode(), dumps(sent), unit.wall_us + until_us
-            )
+            remembered.keep(unit, message, sent, self._memory.life, unit.wall_us + until_us)
             return sent
 
         with self._memory.queueing(message.to):
@@ -178,10 +175,16 @@ class PostService:
 
     def _declare(self, aid: str, gone: Sequence[Queued], at: Stamp) -> None:
         """What the ring had no room for and nobody has acknowledged is a loss (P2)."""
-        lost = [row.seq for row in gone if not row.acked]
+        lost = [row for row in gone if not row.acked]
         if lost:
-            gap = Gap(messages.INBOX, aid, min(lost), max(lost), len(lost), "ring_full", "message", at)
-            self._node.write(lambda unit: unit.lose(gap), _log_failure)
+            first, last = min(row.seq for row in lost), max(row.seq for row in lost)
+            gap = Gap(messages.INBOX, aid, first, last, len(lost), "ring_full", "message", at)
+
+            def work(unit: Unit) -> None:
+                unit.lose(gap)
+                remembered.settle(unit, [row.message for row in lost])
+
+            self._node.write(work, _log_failure)
 
     # Volatile.
 
@@ -251,18 +254,18 @@ class PostService:
         unit.emit(Event("inbox", aid, max(seq, rows[-1].seq), RECALL, dumps(body), frozenset({aid})))
 
 
-def _again(unit: Unit, message: Delivery) -> r.Sent | None:
+def _again(unit: Unit, message: Delivery, life: str) -> r.Sent | None:
     """The first answer to this sender's message id, if there was one (M-1)."""
     for row in messages.find(unit, message.sender, message.message_id):
         if not row.flags & SYNC:
             _same_recipient(row.aid, message.to)
             first = msgspec.structs.replace(message, sent_ms=row.sent_ms)
             return _sent(first, row.seq, "duplicate")
-    kept = unit.once(ONCE, message.sender, message.message_id)
+    kept = remembered.answered(unit, message, life)
     if kept is None:
         return None
-    _same_recipient(kept[0].decode(), message.to)
-    return msgspec.structs.replace(decode(kept[1], r.Sent), status="duplicate")
+    _same_recipient(kept[0], message.to)
+    return msgspec.structs.replace(kept[1], status="duplicate")
 
 
 def _same_recipient(first: str, now: str) -> None:

@@ -19,6 +19,7 @@ from edge.contract.store import Store, Unit
 from edge.contract.task import DeviceGate
 from edge.contract.time import SECOND, Clock, Stamp, wall_us
 from edge.contract.wire import dumps
+from edge.services.message import remembered
 from edge.services.message.automata import Automata
 from edge.services.message.catalogue import CatalogueService
 from edge.services.message.drafts import Drafts
@@ -70,6 +71,7 @@ class MessageService(PostService, InboxService, CatalogueService, KeyService, Re
     def start(self) -> None:
         """Begin to age messages out, and answer what devices were asked before the last stop."""
         self._sweep()
+        self._spawn(self._declare_lost())
         self._automata.start()
 
     def stop(self) -> None:
@@ -99,6 +101,14 @@ class MessageService(PostService, InboxService, CatalogueService, KeyService, Re
             audience = frozenset({instance.aid})
             self._fanout.publish(
                 Event(messages.INBOX, instance.aid, 0, "message.hint", b"{}", audience, instance.channel)
+            )
+
+    async def _declare_lost(self) -> None:
+        """Queue messages that earlier lives of the node held and nobody read, a few at a time."""
+        at = remembered.Lost(("", ""), True)
+        while at.more:
+            at = await self._node.commit(
+                partial(remembered.declare, life=self._memory.life, after=at.after, rows=SWEEP_ROWS)
             )
 
     def _sweep(self) -> None:

@@ -31,8 +31,9 @@ class Inbox(RuleBasedStateMachine):
         self.rows: dict[int, tuple[str, str]] = {}
         self.ring: dict[int, tuple[str, str]] = {}
         self.owner: dict[int, str] = {}
+        self.queued: dict[str, tuple[str, int]] = {}
         self.evicted: set[int] = set()
-        self.lost: set[int] = set()
+        self.lost: list[tuple[int, int, int]] = []
         self.ids: dict[str, int] = {}
         self.recalled: set[int] = set()
         self.notices: dict[int, str] = {}
@@ -63,6 +64,24 @@ class Inbox(RuleBasedStateMachine):
         for device in ("b1", "b2"):
             self.catalogue(device)
 
+    async def end(self) -> None:
+        self.close.set()
+        await self.held
+
+    @rule()
+    def restart(self) -> None:
+        """What only memory held and nobody had read is lost: a later life says so, and lets its id be used again."""
+        self.do(self.end())
+        unread = sorted(n for n in self.ring if n not in self.acked)
+        if unread:
+            self.lost.append((unread[0], unread[-1], len(unread)))
+        for message_id, (_, seq) in list(self.queued.items()):
+            if seq in unread:
+                del self.queued[message_id]
+        self.ring.clear()
+        self.evicted.clear()
+        self.open()
+
     def client(self, aid: str, device: str = "") -> Client:
         return self.post.offline(aid, device)
 
@@ -80,12 +99,22 @@ class Inbox(RuleBasedStateMachine):
         self.head += 1
         assert sent["seq"] == self.head
         self.ring[self.head] = (sender, sent["message_id"])
+        self.queued[sent["message_id"]] = (sender, self.head)
         if len(self.ring) > RING:
             oldest = min(self.ring)
             del self.ring[oldest]
             self.evicted.add(oldest)
             if oldest not in self.acked:
-                self.lost.add(oldest)
+                self.lost.append((oldest, oldest, 1))
+
+    @rule(data=st.data())
+    def queue_again(self, data: st.DataObject) -> None:
+        if not self.queued:
+            return
+        message_id = data.draw(st.sampled_from(sorted(self.queued)))
+        sender, seq = self.queued[message_id]
+        again = self.do(self.client(sender).send(BOB, message_id=message_id, delivery_mode="queue"))
+        assert (again["seq"], again["status"]) == (seq, "duplicate")
 
     @rule(data=st.data())
     def send_again(self, data: st.DataObject) -> None:
@@ -197,21 +226,16 @@ class Inbox(RuleBasedStateMachine):
 
     @invariant()
     def honest(self) -> None:
-        """What was evicted unread, and nothing else, is in the ledger."""
+        """What was evicted unread or lost by a restart, and nothing else, is in the ledger."""
         if not hasattr(self, "post"):
             return
         self.do(self.post.rest())
         gaps = self.do(self.post.node.read(lambda unit: ledger.gaps(unit, "inbox", BOB)))
-        assert {gap.first for gap in gaps} == self.lost
-        assert all(gap.first == gap.last and gap.count == 1 for gap in gaps)
+        assert sorted((gap.first, gap.last, gap.count) for gap in gaps) == sorted(self.lost)
 
     def teardown(self) -> None:
-        async def end() -> None:
-            self.close.set()
-            await self.held
-
         if hasattr(self, "held"):
-            self.do(end())
+            self.do(self.end())
         self.runner.close()
         self.folder.cleanup()
 
