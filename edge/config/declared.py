@@ -89,6 +89,12 @@ class MqttSettings(Section, frozen=True, kw_only=True):
     )
     alias_listen: Annotated[str, address("A second plain MQTT door.", "127.0.0.1:9012")] = "off"
     tls_alias_listen: Annotated[str, address("A second door for MQTT over TLS.", "0.0.0.0:9013")] = "off"
+    ws_listen: Annotated[str, address("MQTT over WebSocket, at the path `/mqtt`.", "127.0.0.1:9016")] = "off"
+    wss_listen: Annotated[str, address("MQTT over WebSocket with TLS, at the path `/mqtt`.", "0.0.0.0:9017")] = "off"
+    ws_origins: Annotated[
+        list[str],
+        say("Origins of pages that may connect over WebSocket, besides those of this node.", ["https://panel.lan"]),
+    ] = []
     engine: Annotated[
         Literal["builtin", "amqtt", "external"],
         say("Who is the broker: this node, the `amqtt` package inside it, or one of your own.", "external"),

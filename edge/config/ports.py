@@ -6,7 +6,8 @@ import msgspec
 
 
 class Port(msgspec.Struct, frozen=True, kw_only=True):
-    """A row of the port table. `alias`: opened beside, by its own setting or all at once by `node.port_aliases`."""
+    """A row of the port table. `on`: open unless the settings say otherwise. `alias`: opened beside another, by its
+    own setting or all at once by `node.port_aliases`. `ws`: MQTT packets in a WebSocket."""
 
     name: str
     key: str
@@ -14,6 +15,8 @@ class Port(msgspec.Struct, frozen=True, kw_only=True):
     about: str
     tls: bool = False
     alias: bool = False
+    on: bool = True
+    ws: bool = False
 
 
 PORTS: tuple[Port, ...] = (
@@ -21,8 +24,15 @@ PORTS: tuple[Port, ...] = (
     Port(name="mqtt", key="mqtt.listen", usual="127.0.0.1:1883", about="MQTT"),
     Port(name="https", key="http.tls_listen", usual="0.0.0.0:9443", about="HTTPS and WSS", tls=True),
     Port(name="mqtts", key="mqtt.tls_listen", usual="0.0.0.0:8883", about="MQTT over TLS", tls=True),
-    Port(name="ws", key="http.ws_listen", usual="127.0.0.1:9011", about="alias of `http`", alias=True),
-    Port(name="mqtt_alias", key="mqtt.alias_listen", usual="127.0.0.1:9012", about="alias of `mqtt`", alias=True),
+    Port(name="ws", key="http.ws_listen", usual="127.0.0.1:9011", about="alias of `http`", alias=True, on=False),
+    Port(
+        name="mqtt_alias",
+        key="mqtt.alias_listen",
+        usual="127.0.0.1:9012",
+        about="alias of `mqtt`",
+        alias=True,
+        on=False,
+    ),
     Port(
         name="mqtts_alias",
         key="mqtt.tls_alias_listen",
@@ -30,9 +40,42 @@ PORTS: tuple[Port, ...] = (
         about="alias of `mqtts`",
         tls=True,
         alias=True,
+        on=False,
     ),
-    Port(name="vfs", key="http.vfs_listen", usual="0.0.0.0:9014", about="alias of `https`", tls=True, alias=True),
-    Port(name="metrics", key="http.metrics_listen", usual="127.0.0.1:9015", about="alias of `http`", alias=True),
+    Port(
+        name="vfs",
+        key="http.vfs_listen",
+        usual="0.0.0.0:9014",
+        about="alias of `https`",
+        tls=True,
+        alias=True,
+        on=False,
+    ),
+    Port(
+        name="metrics",
+        key="http.metrics_listen",
+        usual="127.0.0.1:9015",
+        about="alias of `http`",
+        alias=True,
+        on=False,
+    ),
+    Port(
+        name="mqtt_ws",
+        key="mqtt.ws_listen",
+        usual="127.0.0.1:9016",
+        about="MQTT over WebSocket; off",
+        on=False,
+        ws=True,
+    ),
+    Port(
+        name="mqtt_wss",
+        key="mqtt.wss_listen",
+        usual="0.0.0.0:9017",
+        about="MQTT over WebSocket with TLS; off",
+        tls=True,
+        on=False,
+        ws=True,
+    ),
 )
 
 
@@ -50,6 +93,7 @@ class Listener(msgspec.Struct, frozen=True, kw_only=True):
     tls: bool
     owned: bool
     explicit: bool
+    ws: bool = False
 
     @property
     def loopback(self) -> bool:
@@ -73,4 +117,5 @@ def listener(port: Port, asked: str, *, explicit: bool) -> Listener:
         tls=port.tls,
         owned=port.tls and not explicit,
         explicit=explicit,
+        ws=port.ws,
     )

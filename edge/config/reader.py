@@ -302,6 +302,10 @@ def _disagreements(config: Config) -> Iterator[Problem]:
     for given, missing in (("tls.cert", "tls.key"), ("tls.key", "tls.cert")):
         if config.value(given) and not config.value(missing):
             yield Problem(given, config.origin(given), f"{missing} is missing; a certificate and its key come together")
+    for origin in config.mqtt.ws_origins:
+        if not re.fullmatch(r"https?://[^/\s]+", origin):
+            key = "mqtt.ws_origins"
+            yield Problem(key, config.origin(key), f"{origin!r} is refused; allowed: http(s)://host[:port], no path")
     for prefix in config.mqtt_external.principals:
         if not re.fullmatch(r"#|[^+#\s$][^+#\0]*", prefix):
             key = f"mqtt.external.principals.{prefix}"

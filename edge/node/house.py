@@ -335,11 +335,11 @@ class House:
     def _app(self, well: Callable[[], Mapping[str, bool]]) -> Any:
         """The one HTTP application of every HTTP listener."""
         config = self._config
-        hosts = Hosts([self.issuer, f"*.{self.issuer}", *self._own_names])
+        self.hosts = Hosts([self.issuer, f"*.{self.issuer}", *self._own_names])
         doors = Doors(
             self.auth,
             self.limiter,
-            hosts,
+            self.hosts,
             insecure_local=config.http.insecure_local,
             certificates=CertificateDesk(self.node, self.clock, self.identity).principal,
         )

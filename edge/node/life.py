@@ -33,6 +33,7 @@ from edge.system.logs import LogPlan, Logs
 from edge.system.notify import ServiceManager
 from edge.system.ports import Ports, bind_remembered
 from edge.transports.http.listener import Listener as HttpListener
+from edge.transports.mqtt.tcp import Entrance
 
 log = logging.getLogger(__name__)
 
@@ -180,10 +181,15 @@ class Node:
             sock.close()
             self._leave_off(listener, f"its certificate cannot be used: {error}")
             return
-        if listener.name.startswith("mqtt"):
-            await self._serve_mqtt(listener, sock, tls)
-        else:
-            await self._serve_http(listener, sock, tls)
+        try:
+            if listener.name.startswith("mqtt"):
+                await self._serve_mqtt(listener, sock, tls)
+            else:
+                await self._serve_http(listener, sock, tls)
+        except ValueError as error:
+            sock.close()
+            self._leave_off(listener, str(error), f"set {listener.key} = off, or mqtt.engine = builtin")
+            return
         self.left_off.pop(listener.name, None)
         if not listener.loopback:
             self.to_network[listener.name] = f"{listener.host}:{sock.getsockname()[1]}"
@@ -196,8 +202,10 @@ class Node:
         log.warning("listener %s is left off: %s", listener.name, why)
 
     async def _serve_mqtt(self, listener: Listener, sock: socket.socket, tls: ssl.SSLContext | None) -> None:
-        await self.house.bus.serve(sock, ssl=tls)
-        self.endpoints[listener.name] = f"{'mqtts' if tls else 'mqtt'}://{_shown(sock)}"
+        entrance = Entrance(origins=tuple(self.config.mqtt.ws_origins), hosts=self.house.hosts.ours)
+        await self.house.bus.serve(sock, ssl=tls, entrance=entrance, ws=listener.ws)
+        scheme, path = ("ws", entrance.path) if listener.ws else ("mqtt", "")
+        self.endpoints[listener.name] = f"{scheme}{'s' if tls else ''}://{_shown(sock)}{path}"
         self.house.listening(listener.name, self.endpoints[listener.name])
 
     async def _serve_http(self, listener: Listener, sock: socket.socket, tls: ssl.SSLContext | None) -> None:

@@ -10,7 +10,7 @@ DEFAULTS = {one.key: one.default for one in settings()}
 
 def test_the_port_table_and_the_settings_agree() -> None:
     assert {port.name: DEFAULTS[port.key] for port in PORTS} == {
-        port.name: "off" if port.alias else port.usual for port in PORTS
+        port.name: port.usual if port.on else "off" for port in PORTS
     }
 
 

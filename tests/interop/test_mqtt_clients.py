@@ -1,5 +1,5 @@
-"""The field's MQTT clients, unmodified, in processes of their own: over TCP and TLS against a real node, over WebSocket
-against its engine, in the versions that each speaks; Mosquitto as a bridge to the node and from it.
+"""The field's MQTT clients, unmodified, in processes of their own, against a real node: over TCP, TLS and WebSocket
+with and without TLS, in the versions that each speaks; Mosquitto as a bridge to the node and from it.
 
 What the Python and npm clients do is in `mqtt/scenario.md`.
 """
@@ -10,16 +10,16 @@ import asyncio
 import json
 import os
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
 from tests.plugins.needs import peer
 from tests.support.mosquitto import Mosquitto
 from tests.support.process import NodeProcess
-from tests.transports.mqtt.conftest import rig
 
 pytestmark = pytest.mark.interop
 
@@ -29,7 +29,8 @@ CLIENT_S = 60.0
 NAMES = {4: "mqttv311", 5: "mqttv5"}
 """What Mosquitto's clients call the versions."""
 
-SCHEMES = pytest.mark.parametrize("scheme", ["mqtt", "mqtts", "ws"])
+SCHEMES = pytest.mark.parametrize("scheme", ["mqtt", "mqtts", "ws", "wss"])
+SAFE = ("mqtts", "wss")
 SECURE = pytest.mark.parametrize("scheme", ["mqtt", "mqtts"])
 VERSIONS = pytest.mark.parametrize("version", [4, 5])
 
@@ -48,27 +49,24 @@ class Door:
 
 @pytest.fixture(scope="module")
 def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcess]:
-    secure = ("--set", "mqtt.tls_listen=127.0.0.1:0")
-    with NodeProcess(tmp_path_factory.mktemp("mqtt") / "state", *secure) as made:
+    doors = [word for name in ("tls", "ws", "wss") for word in ("--set", f"mqtt.{name}_listen=127.0.0.1:0")]
+    with NodeProcess(tmp_path_factory.mktemp("mqtt") / "state", *doors) as made:
         yield made
 
 
 @pytest.fixture
-async def door(node: NodeProcess, scheme: str, tmp_path: Path) -> AsyncIterator[Door]:
+def door(node: NodeProcess, scheme: str, tmp_path: Path) -> Door:
     """A door of a scheme, and a fresh user."""
-    if scheme == "ws":
-        async with rig(tmp_path) as made:
-            yield Door("ws", await made.engine.listen_ws("127.0.0.1", 0), "lamp", "secret")
-    else:
-        yield node_door(node, scheme, tmp_path.name)
+    return node_door(node, scheme, tmp_path.name)
 
 
 def node_door(node: NodeProcess, scheme: str, name: str) -> Door:
     """A door of the node."""
     name = "".join(letter if letter.isalnum() else "-" for letter in name).strip("-")[:40]
     made = node.cli("device", "add", name)
-    port = int(node.ready["endpoints"][scheme].rsplit(":", 1)[1])
-    return Door(scheme, port, made["username"], made["password"], node.ready["tls_ca"] if scheme == "mqtts" else "")
+    port = urlsplit(node.ready["endpoints"][f"mqtt_{scheme}" if scheme.startswith("ws") else scheme]).port
+    assert port is not None
+    return Door(scheme, port, made["username"], made["password"], node.ready["tls_ca"] if scheme in SAFE else "")
 
 
 async def output(*command: str, **environment: str) -> str:

@@ -10,10 +10,13 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
+import websockets.sync.client as websockets
 
 from edge.config import PORTS, Port
 from tests.support.process import NodeProcess
 
+ANONYMOUS = b"\x10\x0d\x00\x04MQTT\x04\x02\x00\x3c\x00\x01x"
+"""CONNECT of MQTT 3.1.1 without a user."""
 ALL = [word for port in PORTS for word in ("--set", f"{port.key}=127.0.0.1:0")]
 
 
@@ -28,6 +31,9 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcess]:
 @pytest.mark.parametrize("port", PORTS, ids=[port.name for port in PORTS])
 def test_every_listener_of_the_port_table_answers(node: NodeProcess, port: Port) -> None:
     number = json.loads((node.state_dir / "ports.json").read_text())[port.name]
+    if port.ws:
+        assert refused_by_websocket(number, node.ready["tls_ca"] if port.tls else "")
+        return
     if port.name.startswith("mqtt"):
         assert refused_by_mqtt(number, node.ready["tls_ca"] if port.tls else "")
         return
@@ -37,6 +43,15 @@ def test_every_listener_of_the_port_table_answers(node: NodeProcess, port: Port)
         assert answer.status == 200
 
 
+def refused_by_websocket(port: int, ca: str) -> bool:
+    """Whether an anonymous CONNECT inside a WebSocket is refused."""
+    scheme, trust = ("wss", ssl.create_default_context(cafile=ca)) if ca else ("ws", None)
+    with websockets.connect(f"{scheme}://localhost:{port}/mqtt", ssl=trust, subprotocols=["mqtt"]) as door:  # type: ignore[list-item]
+        door.send(ANONYMOUS)
+        answer = door.recv(timeout=10)
+    return answer[:3] == b"\x20\x02\x00" and answer[3] in (4, 5)
+
+
 def refused_by_mqtt(port: int, ca: str) -> bool:
     """Whether an anonymous CONNECT of MQTT 3.1.1 gets its CONNACK with a refusal."""
     with contextlib.ExitStack() as stack:
@@ -44,7 +59,7 @@ def refused_by_mqtt(port: int, ca: str) -> bool:
         if ca:
             trust = ssl.create_default_context(cafile=ca)
             door = stack.enter_context(trust.wrap_socket(door, server_hostname="127.0.0.1"))
-        door.sendall(b"\x10\x0d\x00\x04MQTT\x04\x02\x00\x3c\x00\x01x")
+        door.sendall(ANONYMOUS)
         answer = door.recv(4)
     return answer[:3] == b"\x20\x02\x00" and answer[3] in (4, 5)
 

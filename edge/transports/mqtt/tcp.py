@@ -26,13 +26,15 @@ class Entrance(msgspec.Struct, frozen=True, kw_only=True):
     """What one listener lets in.
 
     networks: addresses that may come in; none named: any. via: the door that principals get.
-    path, origins: of WebSocket; without an Origin any program may connect, a page only from its own host or these.
+    path, origins, hosts: of WebSocket; without an Origin any program may connect, a page only from its own host or
+    these; a Host that `hosts` does not know is refused on loopback (a name can be rebound to it).
     """
 
     networks: tuple[Network, ...] = ()
     via: str = "mqtt"
     path: str = "/mqtt"
     origins: tuple[str, ...] = ()
+    hosts: Callable[[str], bool] | None = None
 
     def admits(self, address: str) -> bool:
         """Whether an address may come in here."""

@@ -65,10 +65,20 @@ class WebSocketStream(Stream):
     def _refusal(self, request: Request) -> tuple[HTTPStatus, str] | None:
         if urlsplit(request.path).path != self.entrance.path:
             return HTTPStatus.NOT_FOUND, "MQTT is elsewhere\n"
+        known = self.entrance.hosts
+        if known is not None and self._on_loopback and not known(request.headers.get("Host", "")):
+            return HTTPStatus.FORBIDDEN, "this is not one of my names\n"
         for origin in request.headers.get_all("Origin"):
             if origin not in self.entrance.origins and urlsplit(origin).netloc != request.headers.get("Host"):
                 return HTTPStatus.FORBIDDEN, "this origin is not allowed\n"
         return None
+
+    @property
+    def _on_loopback(self) -> bool:
+        """Whether the client came to an address that only this machine has."""
+        found = self._transport.get_extra_info("sockname") if self._transport is not None else None
+        address = str(found[0]) if isinstance(found, tuple) and found else ""
+        return address == "::1" or address.startswith(("127.", "::ffff:127."))
 
     def _frame(self, frame: Frame) -> None:
         if frame.opcode in (Opcode.BINARY, Opcode.CONT):

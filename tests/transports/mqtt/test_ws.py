@@ -18,6 +18,18 @@ from tests.transports.mqtt.raw import dial_raw
 
 LOGIN = codec.encode(Connect("c", user="lamp", password=b"secret"), V311)
 
+CRLF = "\r\n"
+UPGRADE = CRLF.join(
+    [
+        "Connection: Upgrade",
+        "Upgrade: websocket",
+        "Sec-WebSocket-Version: 13",
+        "Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==",
+        "Sec-WebSocket-Protocol: mqtt",
+        CRLF,
+    ]
+)
+
 
 async def opened(made: Rig, **entrance: Any) -> str:
     """A WebSocket listener; its URL without the path."""
@@ -109,6 +121,19 @@ async def test_a_page_of_our_own_host_may_connect(engine: Rig) -> None:
     url = await opened(engine)
     async with dial(url + "/mqtt", origin=url.replace("ws", "http")):
         pass
+
+
+@pytest.mark.parametrize(("host", "good"), [("localhost", True), ("rebound.example.org", False)])
+async def test_on_loopback_a_foreign_host_is_refused(engine: Rig, host: str, good: bool) -> None:
+    """A page whose name was rebound to this machine has that name in its Host, and the same in its Origin."""
+    url = await opened(engine, hosts=lambda name: name.partition(":")[0] == "localhost") + "/mqtt"
+    port = url.split(":")[2].split("/")[0]
+    headers = {"Host": f"{host}:{port}", "Origin": f"http://{host}:{port}"}
+    asked = f"GET /mqtt HTTP/1.1\r\n{''.join(f'{name}: {value}{CRLF}' for name, value in headers.items())}{UPGRADE}"
+    reader, writer = await asyncio.open_connection("127.0.0.1", int(port))
+    writer.write(asked.encode())
+    assert (await reader.readline()).split()[1] == (b"101" if good else b"403")
+    writer.close()
 
 
 @pytest.mark.parametrize("offered", [None, ["amqp"]])
