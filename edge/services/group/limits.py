@@ -21,7 +21,7 @@ PAGE_OCTETS = declare("group.page_octets", 786_432, "bytes", "of payload in one 
 
 PAYLOAD = declare("group.payload_octets", 786_432, "bytes", "compact JSON of one payload or envelope", TooLarge)
 ATTACHMENTS = declare("group.attachments_octets", 16_384, "bytes", "of the attachments of one message", TooLarge)
-MESSAGE_ID = declare("group.id_length", 128, "characters", "of a message_id", InvalidParams)
+MESSAGE_ID = declare("group.id_length", 128, "characters", "of a message_id or type", InvalidParams)
 WRAPS = declare("group.recipients", 2_000, "devices", "that one encrypted message is for", TooLarge)
 ROWS = declare("group.rows", 50_000, "messages", "kept of one group; the oldest are evicted", None)
 OCTETS = declare("group.octets", 64 << 20, "bytes", "of payload kept of one group; the oldest are evicted", None)
@@ -41,6 +41,9 @@ KEPT = declare("group.kept_s", 30 * 86_400, "seconds", "ended invites, requests,
 
 SETTINGS = declare("group.settings", 200, "settings", "of one group", RateLimited)
 SETTING = declare("group.setting_octets", 65_536, "bytes", "of one setting", TooLarge)
+SETTINGS_OCTETS = declare(
+    "group.settings_octets", 786_432, "bytes", "of all settings of one group: one answer holds them", TooLarge
+)
 READS = declare("group.read_topics", 5_000, "positions", "that one AID has read to, all groups", RateLimited)
 READ_NAME = declare("group.read_length", 128, "characters", "of a topic or message id that was read", InvalidParams)
 READ_BATCH = declare("group.read_batch", 100, "positions", "in one group.read", InvalidParams)
@@ -58,4 +61,11 @@ PROOF_SKEW = declare(
 
 CONTEXTS = declare("group.thought_contexts", 100, "contexts", "of one sender in one group; the oldest goes", None)
 THOUGHTS = declare("group.thoughts", 100, "thoughts", "of one context; the oldest goes", None)
+THOUGHT_CONTEXT_OCTETS = declare(
+    "group.thought_context_octets",
+    1_200_000,
+    "bytes",
+    "of one context, as one answer holds it; the oldest thought goes",
+    None,
+)
 THOUGHT_OCTETS = declare("group.thought_octets", 8 << 20, "bytes", "of all thoughts; the oldest context goes", None)

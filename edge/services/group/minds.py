@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections import OrderedDict, deque
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -13,6 +13,8 @@ from edge.contract.op import Call, Params, op
 from edge.contract.store import Unit
 from edge.contract.time import wall_ms
 from edge.protocol import aid as aids
+from edge.protocol import pages
+from edge.protocol.thoughts import Bounds, Shelf
 from edge.services.group import limits as bounds
 from edge.services.group.lifecycle import GROUP_ERRORS
 from edge.services.group.room import InGroup, Room, Seat, Service, caller, may_speak
@@ -62,7 +64,7 @@ class Thoughts(msgspec.Struct):
     group_aid: str
     sender_aid: str
     context: Context
-    thoughts: list[dict[str, Any]]
+    thoughts: list[Mapping[str, object]]
     updated_at: int
 
 
@@ -102,22 +104,13 @@ class ReadState(Params, frozen=True, kw_only=True):
     aid: str = ""
 
 
-class _Head(msgspec.Struct):
-    items: deque[dict[str, Any]]
-    octets: int
-    updated_ms: int
-
-
-_Key = tuple[str, str, str, str]
-
-
 class MindService(Service):
     """Thoughts while the node runs, positions for good."""
 
     def __init__(self, room: Room) -> None:
         super().__init__(room)
-        self._heads: OrderedDict[_Key, _Head] = OrderedDict()
-        self._octets = 0
+        kept = Bounds(bounds.CONTEXTS, bounds.THOUGHTS, bounds.THOUGHT_CONTEXT_OCTETS, bounds.THOUGHT_OCTETS)
+        self._shelf = Shelf(room.limits, kept, thinker=2)
 
     @op(
         "group.thought.put",
@@ -149,11 +142,11 @@ class MindService(Service):
             "group_id": seat.gid,
             "sender_aid": seat.aid,
             "from": seat.aid,
-            "payload": asked.payload,
+            "payload": asked.payload.copy(),
             "created_at": now_ms,
         }
-        head = self._add(key, item, now_ms)
-        return Put(seat.gid, seat.gid, seat.aid, asked.context, thought_id, len(head.items), now_ms)
+        count = self._shelf.put(key, thought_id, item, now_ms)
+        return Put(seat.gid, seat.gid, seat.aid, asked.context, thought_id, count, now_ms)
 
     @op("group.thought.get", scope="group:read", wire={"aun": ("group.thought.get",)}, raises=GROUP_ERRORS)
     async def get_thoughts(self, call: Call[GetThoughts]) -> Thoughts:
@@ -162,8 +155,7 @@ class MindService(Service):
         self._named(asked.context)
         seat = await self._room.node.read(lambda unit: self._room.enter(unit, call))
         sender = aids.normal(asked.sender_aid)
-        head = self._heads.get((seat.gid, sender, asked.context.type, asked.context.id))
-        items, at_ms = (list(head.items), head.updated_ms) if head is not None else ([], 0)
+        items, at_ms = self._shelf.get((seat.gid, sender, asked.context.type, asked.context.id))
         return Thoughts(bool(items), seat.gid, seat.gid, sender, asked.context, items, at_ms)
 
     @op(
@@ -217,7 +209,7 @@ class MindService(Service):
         raises=GROUP_ERRORS,
     )
     async def read_state(self, call: Call[ReadState]) -> dict[str, Any]:
-        """How far the caller's AID has read its topics, on any device."""
+        """How far the caller's AID has read its topics, on any device; the newest when not all fit one answer."""
         asked, aid = call.params, caller(call.who)
         if asked.scope not in ("", "group"):
             raise InvalidParams("scope is group")
@@ -232,8 +224,9 @@ class MindService(Service):
             found = [one for one in groups.reads(unit, aid, "") if one.gid in inside and gid in ("", one.gid)]
             return [_state(one) for one in found if asked.topic_key in ("", one.topic)]
 
-        states = await self._room.node.read(look)
-        return {**(states[0] if len(states) == 1 else {}), "states": states}
+        found, octets = await self._room.node.read(look), self._limits[bounds.PAGE_OCTETS]
+        states, cut = pages.newest(found, lambda one: int(one["updated_at"]), octets)
+        return {**(states[0] if len(states) == 1 else {}), "states": states, **({"has_more": True} if cut else {})}
 
     # Parts.
 
@@ -241,40 +234,6 @@ class MindService(Service):
         if not context.type or not context.id:
             raise InvalidParams("context.type and context.id must not be empty")
         self._fits(bounds.READ_NAME, context.type, context.id, thought_id)
-
-    def _add(self, key: _Key, item: dict[str, Any], now_ms: int) -> _Head:
-        head = self._heads.setdefault(key, _Head(deque(), 0, 0))
-        self._heads.move_to_end(key)
-        for old in [one for one in head.items if one["thought_id"] == item["thought_id"]]:
-            self._drop(head, old)
-        head.items.append(item)
-        head.updated_ms = now_ms
-        self._grow(head, len(item["payload"]))
-        while len(head.items) > self._limits[bounds.THOUGHTS]:
-            self._limits.hit(bounds.THOUGHTS)
-            self._drop(head, head.items[0])
-        own = [other for other in self._heads if other[:2] == key[:2]]
-        for other in own[: max(0, len(own) - self._limits[bounds.CONTEXTS])]:
-            self._limits.hit(bounds.CONTEXTS)
-            self._forget(other)
-        while self._octets > self._limits[bounds.THOUGHT_OCTETS] and (len(self._heads) > 1 or len(head.items) > 1):
-            self._limits.hit(bounds.THOUGHT_OCTETS)
-            if len(self._heads) > 1:
-                self._forget(next(iter(self._heads)))
-            else:
-                self._drop(head, head.items[0])
-        return head
-
-    def _drop(self, head: _Head, item: dict[str, Any]) -> None:
-        head.items.remove(item)
-        self._grow(head, -len(item["payload"]))
-
-    def _grow(self, head: _Head, octets: int) -> None:
-        head.octets += octets
-        self._octets += octets
-
-    def _forget(self, key: _Key) -> None:
-        self._octets -= self._heads.pop(key).octets
 
     def _position(self, unit: Unit, aid: str, given: Position) -> Read:
         """A position checked against the group. Raises."""

@@ -245,16 +245,22 @@ class SettingService(JoinService):
         self._fits(bounds.TEXT, core.get("description", ""), checked.get("join.question", ""))
         if "name" in core and not core["name"].strip():
             raise InvalidParams("name is empty")
-        kept = {one.key for one in groups.settings(unit, gid)}
-        rest = {key: value for key, value in checked.items() if key not in core}
-        if len(kept | rest.keys()) > self._limits[bounds.SETTINGS]:
-            raise self._limits.refuse(bounds.SETTINGS, gid)
-        for key, value in rest.items():
-            raw = dumps(value)
-            if len(raw) > self._limits[bounds.SETTING]:
-                raise self._limits.refuse(bounds.SETTING, key)
+        rest = {key: dumps(value) for key, value in checked.items() if key not in core}
+        self._fit_settings(unit, gid, rest)
+        for key, raw in rest.items():
             groups.put_setting(unit, gid, Setting(key, raw, seat.aid, now_ms))
         return groups.change(unit, gid, now_ms, **core)
+
+    def _fit_settings(self, unit: Unit, gid: str, new: Mapping[str, bytes]) -> None:
+        """Is there room for these? Raises the limit's error; nothing is written then."""
+        for key, raw in new.items():
+            if len(raw) > self._limits[bounds.SETTING]:
+                raise self._limits.refuse(bounds.SETTING, key)
+        then = {one.key: one.value for one in groups.settings(unit, gid)} | dict(new)
+        if len(then) > self._limits[bounds.SETTINGS]:
+            raise self._limits.refuse(bounds.SETTINGS, gid)
+        if sum(len(key) + len(raw) for key, raw in then.items()) > self._limits[bounds.SETTINGS_OCTETS]:
+            raise self._limits.refuse(bounds.SETTINGS_OCTETS, gid)
 
     def _write_old(self, unit: Unit, seat: Seat, fields: Mapping[str, Any], action: str) -> None:
         checked = {key: group_rules.setting(key, value) for key, value in fields.items()}

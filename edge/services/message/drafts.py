@@ -61,8 +61,7 @@ class Drafts:
         if not raw.lstrip().startswith(b"{"):
             raise InvalidParams("payload must be a JSON object")
         self._check_size(raw)
-        if len(asked.message_id) > self._limits[r.MESSAGE_ID]:
-            raise self._limits.refuse(r.MESSAGE_ID)
+        self._check_names(asked.message_id, asked.type, target)
         head = decode(raw, Head)
         kind = kind_of(head)
         v2 = kind == "e2ee.p2p_encrypted" and head.version == "v2"
@@ -73,7 +72,7 @@ class Drafts:
             sender=sender_of(who),
             to=to,
             message_id=asked.message_id or f"m-{secrets.token_hex(16)}",
-            payload=asked.payload,
+            payload=asked.payload.copy(),  # a view would keep the caller's whole frame in memory
             sent_ms=wall_ms(self._clock),
             kind=asked.type,
             payload_type=kind,
@@ -100,7 +99,13 @@ class Drafts:
             raise InvalidParams("recipient_copies is empty")
         if len(theirs) + len(own) > 2 * self._limits[r.DEVICES]:
             raise self._limits.refuse(r.DEVICES)
+        self._check_names(*(copy.device_id for copy in (*theirs, *own)))
         return (*_parts(message, theirs, own=False), *_parts(message, own, own=True))
+
+    def _check_names(self, *names: str) -> None:
+        """What stands beside a payload in every row and every page; quotas and pages count payloads only."""
+        if max(map(len, names)) > self._limits[r.MESSAGE_ID]:
+            raise self._limits.refuse(r.MESSAGE_ID)
 
     def _local(self, to: str) -> str:
         aid = aids.normal(to)

@@ -18,7 +18,9 @@ from edge.contract.op import Call, Params, op
 from edge.contract.store import Store, Unit
 from edge.contract.wire import dumps
 from edge.protocol import aid as aids
+from edge.protocol import pages
 from edge.services.message.drafts import sender_of
+from edge.services.message.records import PAGE_OCTETS
 from edge.store import messages, read_states
 from edge.store.messages import TARGETED, Message
 from edge.store.read_states import ReadMark
@@ -83,10 +85,11 @@ class State(msgspec.Struct, kw_only=True):
 
 
 class States(msgspec.Struct, omit_defaults=True, kw_only=True):
-    """`states` is always there; a single one is repeated beside it."""
+    """`states` is always there; a single one is repeated beside it. `has_more`: the oldest did not fit the answer."""
 
     scope: str = "p2p"
     states: list[State]
+    has_more: bool = False
     topic_key: str | UnsetType = UNSET
     last_read_message_id: str | UnsetType = UNSET
     last_read_order: int | UnsetType = UNSET
@@ -122,7 +125,7 @@ class ReadService:
         raises=(InvalidParams, NotPermitted),
     )
     async def read_state(self, call: Call[AskState]) -> States:
-        """How far any device of the caller has read its topics."""
+        """How far any device of the caller has read its topics; the newest positions when not all fit one answer."""
         asked, aid = call.params, sender_of(call.who)
         _check_scope(asked.scope)
         if asked.aid and aids.normal(asked.aid) != aid:
@@ -136,8 +139,8 @@ class ReadService:
                     topics.setdefault(mark.topic, []).append(mark)
             return [_state(unit, aid, call.who.device_id, marks) for marks in topics.values()]
 
-        found = await self._node.read(work)
-        answer = States(states=found)
+        found, cut = pages.newest(await self._node.read(work), lambda one: one.updated_at, self._limits[PAGE_OCTETS])
+        answer = States(states=found, has_more=cut)
         if len(found) == 1:
             for name in ("topic_key", "last_read_message_id", "last_read_order", "current_device_seq"):
                 setattr(answer, name, getattr(found[0], name))

@@ -13,7 +13,7 @@ from edge.contract.op import Params
 
 PAYLOAD = declare("message.payload_octets", 1_048_576, "bytes", "compact JSON of one payload", TooLarge)
 ROW = declare("message.row_octets", 1_900_000, "bytes", "an encrypted payload as a JSON string in a row", TooLarge)
-MESSAGE_ID = declare("message.id_length", 128, "characters", "of a message_id", InvalidParams)
+MESSAGE_ID = declare("message.id_length", 128, "characters", "of a message_id, type or device_id", InvalidParams)
 RECALLS = declare("message.recall_ids", 100, "ids", "in one message.recall", InvalidParams)
 ONLINE = declare("message.online_aids", 100, "AIDs", "in one message.query_online", InvalidParams)
 PAGE_ROWS = declare("message.page_rows", 200, "messages", "in one page; more is cut to it", None)

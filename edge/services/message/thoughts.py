@@ -1,27 +1,34 @@
 """`message.thought.put` and `get`: what an agent thinks beside the conversation; in memory, fetched, never pushed.
 
-One head per (sender, peer, context); a sender keeps its newest contexts only. Pure state but for the two operations.
+One head per (sender, peer, context); a sender keeps its newest contexts only, a context its newest thoughts.
 """
 
 from __future__ import annotations
 
 import secrets
-from collections import OrderedDict, deque
-from typing import Any
+from collections.abc import Mapping
 
 import msgspec
 
 from edge.contract.errors import InvalidParams, NotPermitted, RecipientsStale, TooLarge, UnknownAid
-from edge.contract.limit import Limit, Limits, declare
+from edge.contract.limit import Limits, declare
 from edge.contract.op import Call, Params, op
 from edge.contract.store import Store
 from edge.contract.time import Clock, wall_ms
 from edge.protocol import aid as aids
+from edge.protocol.thoughts import Bounds, Shelf
 from edge.services.message.drafts import Drafts, sender_of
 from edge.services.message.records import Send
 
 CONTEXTS = declare("message.thought_contexts", 100, "contexts", "of one sender; the oldest is forgotten", None)
 ITEMS = declare("message.thoughts", 100, "thoughts", "of one context; the oldest is forgotten", None)
+OCTETS = declare(
+    "message.thought_context_octets",
+    1_200_000,
+    "bytes",
+    "of one context, as one answer holds it; the oldest thought is forgotten",
+    None,
+)
 TOTAL = declare("message.thought_octets", 8 << 20, "bytes", "of all thoughts; the oldest context is forgotten", None)
 NAME = declare(
     "message.thought_name", 128, "characters", "of a context's type or id, or of a thought_id", InvalidParams
@@ -72,19 +79,8 @@ class Thoughts(msgspec.Struct, kw_only=True):
     sender_aid: str
     peer_aid: str
     context: Context
-    thoughts: list[dict[str, Any]]
+    thoughts: list[Mapping[str, object]]
     updated_at: int
-
-
-class _Head(msgspec.Struct):
-    """Thoughts of one sender on one context for one peer."""
-
-    items: deque[dict[str, Any]]
-    octets: int
-    updated_ms: int
-
-
-_Key = tuple[str, str, str, str]
 
 
 class ThoughtService:
@@ -92,8 +88,7 @@ class ThoughtService:
 
     def __init__(self, node: Store, clock: Clock, drafts: Drafts, limits: Limits) -> None:
         self._node, self._clock, self._drafts, self._limits = node, clock, drafts, limits
-        self._heads: OrderedDict[_Key, _Head] = OrderedDict()
-        self._octets = 0
+        self._shelf = Shelf(limits, Bounds(CONTEXTS, ITEMS, OCTETS, TOTAL), thinker=1)
 
     @op(
         "message.thought.put",
@@ -108,10 +103,7 @@ class ThoughtService:
         draft = self._drafts.make(call.who, Send(to=asked.to, payload=asked.payload))
         await self._node.read(lambda unit: self._drafts.accept(unit, draft))
         message, thought_id = draft.message, asked.thought_id or f"mt-{secrets.token_hex(16)}"
-        key = (message.sender, message.to, asked.context.type, asked.context.id)
-        now_ms = wall_ms(self._clock)
-        head = self._heads.setdefault(key, _Head(deque(), 0, 0))
-        self._heads.move_to_end(key)
+        key, now_ms = (message.sender, message.to, asked.context.type, asked.context.id), wall_ms(self._clock)
         item = {
             "thought_id": thought_id,
             "message_id": thought_id,
@@ -121,18 +113,14 @@ class ThoughtService:
             "payload": message.payload,
             "created_at": now_ms,
         }
-        self._drop(head, [one for one in head.items if one["thought_id"] == thought_id])
-        head.items.append(item)
-        head.updated_ms = now_ms
-        self._grow(head, len(message.payload))
-        self._make_room(key, head)
+        count = self._shelf.put(key, thought_id, item, now_ms)
         return Put(
             sender_aid=message.sender,
             peer_aid=message.to,
             to=message.to,
             context=asked.context,
             thought_id=thought_id,
-            stored_count=len(head.items),
+            stored_count=count,
             updated_at=now_ms,
         )
 
@@ -152,14 +140,14 @@ class ThoughtService:
             raise InvalidParams("peer_aid is missing")
         if me not in (sender, peer):
             raise NotPermitted("thoughts are for the two who talk")
-        head = self._heads.get((sender, peer, asked.context.type, asked.context.id))
+        items, at_ms = self._shelf.get((sender, peer, asked.context.type, asked.context.id))
         return Thoughts(
-            found=head is not None,
+            found=bool(items),
             sender_aid=sender,
             peer_aid=peer,
             context=asked.context,
-            thoughts=list(head.items) if head else [],
-            updated_at=head.updated_ms if head else 0,
+            thoughts=items,
+            updated_at=at_ms,
         )
 
     def _check_names(self, kind: str, ident: str, thought_id: str) -> None:
@@ -167,29 +155,3 @@ class ThoughtService:
             raise InvalidParams("context needs type and id")
         if max(len(kind), len(ident), len(thought_id)) > self._limits[NAME]:
             raise self._limits.refuse(NAME)
-
-    def _make_room(self, key: _Key, head: _Head) -> None:
-        while len(head.items) > self._limits[ITEMS]:
-            self._drop(head, [head.items[0]])
-            self._limits.hit(ITEMS)
-        mine = [one for one in self._heads if one[0] == key[0]]
-        for old in mine[: max(0, len(mine) - self._limits[CONTEXTS])]:
-            self._forget(old, CONTEXTS)
-        while self._octets > self._limits[TOTAL] and len(self._heads) > 1:
-            self._forget(next(iter(self._heads)), TOTAL)
-        while self._octets > self._limits[TOTAL] and len(head.items) > 1:
-            self._drop(head, [head.items[0]])
-            self._limits.hit(TOTAL)
-
-    def _forget(self, key: _Key, limit: Limit) -> None:
-        self._octets -= self._heads.pop(key).octets
-        self._limits.hit(limit)
-
-    def _drop(self, head: _Head, items: list[dict[str, Any]]) -> None:
-        for item in items:
-            head.items.remove(item)
-            self._grow(head, -len(item["payload"]))
-
-    def _grow(self, head: _Head, octets: int) -> None:
-        head.octets += octets
-        self._octets += octets

@@ -16,7 +16,10 @@ from edge.contract.errors import (
     RateLimited,
     TooLarge,
 )
+from edge.contract.time import SECOND
 from edge.contract.wire import dumps
+from edge.services.group import limits as bounds
+from edge.session.conversation import ANSWER
 from tests.support.groups import say, square
 from tests.support.messaging import ALICE, BOB, CAROL, ISSUER, Client
 
@@ -158,16 +161,17 @@ async def test_the_oldest_context_of_all_gives_way_when_memory_is_full(tmp_path:
         assert town.limits.hits["group.thought_octets"] >= 1
 
 
-@pytest.mark.limit("group.thought_octets")
-async def test_a_context_alone_is_held_to_the_same_memory(tmp_path: Path) -> None:
-    async with square(tmp_path, limits={"group.thought_octets": 6_000}) as town:
+@pytest.mark.limit("group.thought_context_octets")
+async def test_one_context_fits_one_answer(tmp_path: Path) -> None:
+    async with square(tmp_path) as town:
         gid = await town.found(town.bob)
-        for mark in "abc":
-            await think(town.alice, gid, mark * 2_500)
-        assert [text[0] for text in await thoughts(town.bob, gid)] == ["b", "c"]
-        await think(town.alice, gid, "d" * 7_000)
-        assert [text[0] for text in await thoughts(town.bob, gid)] == ["d"]
-        assert town.limits.hits == {"group.thought_octets": 3}
+        most = town.limits[bounds.THOUGHT_CONTEXT_OCTETS]
+        for mark in "abcd":
+            await think(town.alice, gid, mark * (most // 4))
+        answer = await town.bob.call("group.thought.get", group_id=gid, sender_aid=ALICE, context=RUN)
+        assert [one["payload"]["text"][0] for one in answer["thoughts"]] == ["b", "c", "d"]
+        assert len(dumps(answer)) <= most < town.limits[ANSWER]
+        assert town.limits.hits == {"group.thought_context_octets": 1}
 
 
 async def test_thoughts_end_with_the_node(tmp_path: Path) -> None:
@@ -319,3 +323,16 @@ async def test_positions_are_read_by_their_owner_in_groups_they_are_in(tmp_path:
             await town.carol.call("group.read_state", group_id=gid)
         await town.bob.call("group.leave", group_id=other)
         assert await places() == [(gid, "a"), (gid, "b")]
+
+
+@pytest.mark.limit("group.page_octets")
+async def test_positions_that_do_not_fit_one_answer_are_the_newest(tmp_path: Path) -> None:
+    async with square(tmp_path, limits={"group.page_octets": 500}) as town:
+        gid = await town.found(town.bob)
+        for topic in ("b", "a", "c"):
+            await town.bob.call("group.read", group_id=gid, topic_key=topic, last_read_message_id="m")
+            town.clock.advance(SECOND)
+        found = await town.bob.call("group.read_state")
+        assert ([one["topic_key"] for one in found["states"]], found["has_more"]) == (["a", "c"], True)
+        found = await town.bob.call("group.read_state", topic_key="b")
+        assert (found["topic_key"], "has_more" in found) == ("b", False)

@@ -11,6 +11,8 @@ import pytest
 from edge.contract.errors import InvalidParams, RateLimited, SignatureInvalid, TooLarge, VersionConflict
 from edge.contract.wire import canonical
 from edge.protocol import group_index, keys
+from edge.services.group import limits as bounds
+from edge.session.conversation import ANSWER
 from edge.store import identity as names
 from tests.support.groups import Square, events, news, say, square
 from tests.support.identity import new_key
@@ -238,6 +240,28 @@ async def test_a_group_has_only_so_many_settings(tmp_path: Path) -> None:
         with pytest.raises(RateLimited):
             await write(town.alice, gid, mention_mode="disabled")
         assert (await kept(town.alice, gid, "a.content")) == {"a.content": "2"}
+
+
+@pytest.mark.limit("group.settings_octets")
+async def test_all_settings_of_a_group_fit_one_answer(tmp_path: Path) -> None:
+    async with square(tmp_path, limits={"group.settings_octets": 2_000}) as town:
+        gid = await town.found()
+        before = await town.everything()
+        for content, attachments in (("x" * 1_000, ["y" * 1_000]), ("x", ["y" * 2_000])):
+            with pytest.raises(TooLarge):
+                await town.alice.call(
+                    "group.update_announcement", group_id=gid, content=content, attachments=attachments
+                )
+        assert await town.everything() == before
+        keys = len("announcement.content") + len("announcement.attachments") + len('""') + len('[""]')
+        for letter in "xy":  # what is replaced makes room
+            content = letter * (1_000 - keys)
+            await town.alice.call("group.update_announcement", group_id=gid, content=content, attachments=["y" * 1_000])
+        found = await town.alice.call("group.get_settings", group_id=gid)
+        values = {one["key"]: one["value"] for one in found["settings"]}
+        assert values["announcement.content"] == "y" * (1_000 - keys)
+        assert town.limits.hits == {"group.settings_octets": 2}
+    assert 2 * bounds.SETTINGS_OCTETS.default < ANSWER.default
 
 
 async def test_settings_are_there_after_a_restart(tmp_path: Path) -> None:

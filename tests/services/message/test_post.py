@@ -149,6 +149,31 @@ async def test_a_message_id_has_at_most_128_characters(tmp_path: Path) -> None:
             await post.offline().send(BOB, message_id="m" * 129)
 
 
+@pytest.mark.limit("message.id_length")
+async def test_what_stands_beside_a_payload_is_short_because_quotas_and_pages_do_not_count_it(tmp_path: Path) -> None:
+    async with post_office(tmp_path) as post:
+        alice = post.offline()
+
+        def copies(device: str) -> dict[str, object]:
+            return {"type": "e2ee.multi_device", "recipient_copies": [{"device_id": device, "envelope": {"a": 1}}]}
+
+        for size, refused in ((128, False), (129, True)):
+            word = "x" * size
+            tries: list[tuple[Any, dict[str, object]]] = [
+                (HI, {"type": word}),
+                (HI, {"device_id": word}),
+                (HI, {"to_device_id": word}),
+                (copies(word), {}),
+            ]
+            for payload, more in tries:
+                if refused:
+                    with pytest.raises(InvalidParams):
+                        await alice.send(BOB, payload, **more)
+                else:
+                    await alice.send(BOB, payload, **more)
+        assert post.limits.hits == {"message.id_length": 4}
+
+
 @pytest.mark.seed("S0-031")
 async def test_m5_unknown_recipients_are_refused_and_offline_ones_are_not(tmp_path: Path) -> None:
     async with post_office(tmp_path) as post:

@@ -146,3 +146,16 @@ async def test_positions_are_private(tmp_path: Path) -> None:
         for bad in ({"scope": "group"}, {"topic_key": 7}, {"aid": None}, {"topic_key": "x" * 129}):
             with pytest.raises(InvalidParams):
                 await bob.call("message.read_state", **bad)
+
+
+@pytest.mark.limit("message.page_octets")
+async def test_positions_that_do_not_fit_one_answer_are_the_newest(tmp_path: Path) -> None:
+    async with post_office(tmp_path, limits={"message.page_octets": 400}) as post:
+        bob = post.offline(BOB)
+        for topic in ("b", "a", "c"):
+            await read(bob, "m-1", topic)
+            post.clock.advance(SECOND)
+        found = await bob.call("message.read_state")
+        assert ([one["topic_key"] for one in found["states"]], found["has_more"]) == (["a", "c"], True)
+        found = await bob.call("message.read_state", topic_key="b")
+        assert (found["topic_key"], "has_more" in found) == ("b", False)

@@ -8,6 +8,9 @@ from typing import Any
 import pytest
 
 from edge.contract.errors import InvalidParams, NotPermitted, RecipientsStale, UnknownAid
+from edge.contract.wire import dumps
+from edge.services.message.thoughts import OCTETS as CONTEXT_OCTETS
+from edge.session.conversation import ANSWER
 from tests.services.message.envelopes import envelope, publish_key
 from tests.support.messaging import ALICE, BOB, CAROL, PEER, Client, post_office
 
@@ -92,10 +95,9 @@ async def test_a_thought_meets_the_checks_of_a_message(tmp_path: Path) -> None:
             await alice.call("message.thought.put", to=BOB, context=RUN, payload="text")
 
 
-@pytest.mark.limit("message.thought_contexts", "message.thoughts", "message.thought_octets", "message.thought_name")
+@pytest.mark.limit("message.thought_contexts", "message.thoughts", "message.thought_name")
 async def test_the_oldest_thoughts_give_way(tmp_path: Path) -> None:
-    limits = {"message.thought_contexts": 2, "message.thoughts": 2, "message.thought_octets": 200}
-    async with post_office(tmp_path, limits=limits) as post:
+    async with post_office(tmp_path, limits={"message.thought_contexts": 2, "message.thoughts": 2}) as post:
         alice, bob = post.offline(ALICE), post.offline(BOB)
         for word in ("one", "two", "three"):
             await think(alice, word)
@@ -104,14 +106,7 @@ async def test_the_oldest_thoughts_give_way(tmp_path: Path) -> None:
             await think(alice, name, context={"type": "run", "id": name})
         assert await thoughts(bob) == []
         assert await thoughts(bob, context={"type": "run", "id": "run-2"}) == ["run-2"]
-        await think(post.offline(CAROL), "x" * 150)
-        assert await thoughts(bob, context={"type": "run", "id": "run-3"}) == []
-        assert len(await thoughts(bob, CAROL)) == 1
-        assert post.limits.hits == {
-            "message.thoughts": 1,
-            "message.thought_contexts": 1,
-            "message.thought_octets": 2,
-        }
+        assert post.limits.hits == {"message.thoughts": 1, "message.thought_contexts": 1}
         await think(alice, "long name", context={"type": "t" * 128, "id": "i" * 128}, thought_id="x" * 128)
         for bad in ({"context": {"type": "t" * 129, "id": "i"}}, {"thought_id": "x" * 129}):
             with pytest.raises(InvalidParams):
@@ -119,12 +114,25 @@ async def test_the_oldest_thoughts_give_way(tmp_path: Path) -> None:
 
 
 @pytest.mark.limit("message.thought_octets")
-async def test_a_context_alone_is_held_to_the_same_memory(tmp_path: Path) -> None:
-    async with post_office(tmp_path, limits={"message.thought_octets": 6_000}) as post:
+async def test_the_oldest_context_of_all_gives_way_when_memory_is_full(tmp_path: Path) -> None:
+    async with post_office(tmp_path, limits={"message.thought_octets": 8_000}) as post:
+        alice, bob, carol = post.offline(ALICE), post.offline(BOB), post.offline(CAROL)
+        await think(alice, "a" * 3_000)
+        await think(carol, "c" * 3_000)
+        assert (len(await thoughts(bob)), len(await thoughts(bob, CAROL))) == (1, 1)
+        await think(carol, "d" * 3_000, context={"type": "run", "id": "run-2"})
+        assert (await thoughts(bob), len(await thoughts(bob, CAROL))) == ([], 1)
+        assert post.limits.hits == {"message.thought_octets": 1}
+
+
+@pytest.mark.limit("message.thought_context_octets")
+async def test_one_context_fits_one_answer(tmp_path: Path) -> None:
+    async with post_office(tmp_path) as post:
         alice, bob = post.offline(ALICE), post.offline(BOB)
-        for mark in "abc":
-            await think(alice, mark * 2_500)
-        assert [text[0] for text in await thoughts(bob)] == ["b", "c"]
-        await think(alice, "d" * 7_000)
-        assert [text[0] for text in await thoughts(bob)] == ["d"]
-        assert post.limits.hits == {"message.thought_octets": 3}
+        most = post.limits[CONTEXT_OCTETS]
+        for mark in "abcd":
+            await think(alice, mark * (most // 4))
+        answer = await bob.call("message.thought.get", sender_aid=ALICE, context=RUN)
+        assert [one["payload"]["text"][0] for one in answer["thoughts"]] == ["b", "c", "d"]
+        assert len(dumps(answer)) <= most < post.limits[ANSWER]
+        assert post.limits.hits == {"message.thought_context_octets": 1}
