@@ -58,6 +58,10 @@ class Log(Protocol):
         """Drop the oldest rows as far as they are older than `before`; the gap is declared in the same unit."""
         ...
 
+    def take_out(self, key: str, seqs: Sequence[int], reason: str) -> int:
+        """Drop single rows, each declared in the same unit; their numbers stay empty. How many there were."""
+        ...
+
     def octets(self, key: str) -> int:
         """Bytes of the bodies that are kept."""
         ...
@@ -159,5 +163,8 @@ class Store(Protocol):
         ...
 
     async def read(self, work: Callable[[Unit], T]) -> T:
-        """Run a read-only unit on a reader thread."""
+        """Run a read-only unit on a reader thread.
+
+        Rows that it cannot read are declared lost, and it runs again.
+        """
         ...

@@ -29,6 +29,7 @@ from edge.store.migration import Migration
 from edge.store.readers import Readers, ReadJob
 from edge.store.reserve import Reserve
 from edge.store.snapshot import Progress
+from edge.store.unreadable import Unreadable
 from edge.store.writer import BulkJob, ControlJob, Figures, Job, UnitJob, Writer
 
 T = TypeVar("T")
@@ -36,6 +37,8 @@ T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 PENDING = declare("store.pending", 100_000, "units and rows", "waiting for a commit of one file", Unavailable)
+MENDS = 32
+"""How often one read starts again because of rows that cannot be read; each time a page of them is gone."""
 LAZY_ROWS = 5_000
 """Rows without an ack that wait for the wear window at most; more of them start a commit."""
 
@@ -237,7 +240,19 @@ class Database:
             self._flush_lazy()
 
     async def read(self, work: Callable[[Unit], T]) -> T:
-        """Run a read-only unit on a reader thread; `TimedOut` after a second."""
+        """Run a read-only unit on a reader thread; `TimedOut` after a second.
+
+        Rows that it cannot read (`Unreadable`) are declared lost in a unit of their own, and it runs again.
+        """
+        for _ in range(MENDS):
+            try:
+                return await self._read(work)
+            except Unreadable as found:
+                lost = await self.commit(found.mend)
+                logger.error("%s: %d rows cannot be read and are declared lost", self.name, lost)
+        return await self._read(work)
+
+    async def _read(self, work: Callable[[Unit], T]) -> T:
         if self._readers is None:
             raise Unavailable(f"{self.name} is closed")
         future: asyncio.Future[T] = self._loop.create_future()

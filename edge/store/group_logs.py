@@ -9,6 +9,7 @@ or because the group is full (`evict`); both raise the floor.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Any, cast
 
 import msgspec
@@ -17,6 +18,7 @@ from edge.contract.gap import Gap
 from edge.contract.store import Unit
 from edge.contract.time import Stamp
 from edge.store.migration import statements
+from edge.store.unreadable import REASON, Unreadable, is_array, is_object, lose
 
 MESSAGES, EVENTS = "group", "group_event"
 """The logs; the key of both is the group's AID."""
@@ -72,6 +74,8 @@ _ROWS = f"SELECT {_C} FROM group_message WHERE gid = ? AND seq BETWEEN ? AND ? A
 _UNREAD = f"SELECT count(*) FROM (SELECT 1 FROM group_message WHERE gid = ? AND seq > ? AND {_VISIBLE} LIMIT ?)"
 _NEWEST = f"SELECT seq FROM group_message WHERE gid = ? AND seq > ? AND {_VISIBLE} ORDER BY seq DESC LIMIT 1"
 _BURY = "UPDATE group_message SET kind = ?, flags = ?, payload = ?, attachments = x'', leaves = x'' WHERE id = ?"
+_TAKE_OUT = f"DELETE FROM group_message WHERE gid = ? AND seq = ? RETURNING {_WEIGHT}"
+_TAKE_WRAP = "DELETE FROM group_wrap WHERE gid = ? AND seq = ? AND aid = ? AND place = ? RETURNING seq"
 _ID_OF = "SELECT id FROM group_message WHERE gid = ? AND seq = ?"
 _OLDEST = "SELECT id, boot, mono_us FROM group_message ORDER BY id LIMIT ?"
 _EXPIRING = f"SELECT gid, max(seq), count(*), sum({_WEIGHT}) FROM group_message WHERE id <= ? GROUP BY +gid"
@@ -205,7 +209,7 @@ def floor(unit: Unit, gid: str) -> int:
 def after(unit: Unit, place: Place, seq: int, *, rows: int, octets: int) -> tuple[list[Said], bool]:
     """What the device may see above `seq`, oldest first; and whether there is more.
 
-    At most `rows`, and at most `octets` of payload (but one row if there is any).
+    At most `rows`, and at most `octets` of payload (but one row if there is any). Raises `Unreadable`.
     """
     sizes = cast("list[tuple[int, int]]", unit.run(_AFTER, (place.gid, seq, place.aid, place.device, rows + 1)))
     taken = _fitting(sizes, rows, octets)
@@ -213,7 +217,10 @@ def after(unit: Unit, place: Place, seq: int, *, rows: int, octets: int) -> tupl
 
 
 def before(unit: Unit, place: Place, seq: int, above: int, *, rows: int, octets: int) -> tuple[list[Said], bool]:
-    """The newest rows in `(above, seq)` that the device may see, oldest first; and whether there are older ones."""
+    """The newest rows in `(above, seq)` that the device may see, oldest first; and whether there are older ones.
+
+    Raises `Unreadable`.
+    """
     asked = (place.gid, seq, above, place.aid, place.device, rows + 1)
     sizes = cast("list[tuple[int, int]]", unit.run(_BEFORE, asked))
     taken = _fitting(sizes, rows, octets)
@@ -221,9 +228,16 @@ def before(unit: Unit, place: Place, seq: int, above: int, *, rows: int, octets:
 
 
 def wraps(unit: Unit, place: Place, first: int, last: int) -> dict[int, tuple[int, bytes]]:
-    """By message number: place and body of the wrap that this device opens (one for the whole AID counts less)."""
-    found = unit.run(_WRAPS, (place.gid, first, last, place.aid, place.device))
-    return {cast(int, seq): (cast(int, at), cast(bytes, body)) for seq, at, body in found}
+    """By message number: place and body of the wrap that this device opens (one for the whole AID counts less).
+
+    Raises `Unreadable`: without its wrap a message is not for this device.
+    """
+    asked = (place.gid, first, last, place.aid, place.device)
+    found = cast("list[tuple[int, int, bytes]]", unit.run(_WRAPS, asked))
+    bad = [(seq, at) for seq, at, body in found if not is_array(body)]
+    if bad:
+        raise Unreadable(partial(_take_wraps, gid=place.gid, aid=place.aid, wraps=bad))
+    return {seq: (at, body) for seq, at, body in found}
 
 
 def unread(unit: Unit, place: Place, seq: int, most: int) -> int:
@@ -281,6 +295,15 @@ def expire(unit: Unit, through_id: int) -> int:
     return sum(count for _, _, count, _ in gone)
 
 
+def events(unit: Unit, gid: str, after: int, *, rows: int, octets: int) -> list[tuple[int, bytes]]:
+    """Events of a group above a number, oldest first: number and body (a JSON object). Raises `Unreadable`."""
+    found = unit.log(EVENTS).after(gid, after, rows, octets)
+    bad = [seq for seq, body in found if not is_object(body)]
+    if bad:
+        raise Unreadable(lambda unit: unit.log(EVENTS).take_out(gid, bad, REASON))
+    return found
+
+
 # -- cursors ----------------------------------------------------------------------------------------------------------
 
 
@@ -329,7 +352,33 @@ def _gone(unit: Unit, gid: str, last: int, count: int, octets: int) -> None:
 
 
 def _between(unit: Unit, place: Place, first: int, last: int) -> list[Said]:
-    return [_said(row) for row in unit.run(_ROWS, (place.gid, first, last, place.aid, place.device))]
+    rows = [_said(row) for row in unit.run(_ROWS, (place.gid, first, last, place.aid, place.device))]
+    bad = [row.seq for row in rows if not (is_object(row.payload) and is_array(row.attachments or b"[]"))]
+    if bad:
+        raise Unreadable(partial(_take_out, gid=place.gid, seqs=bad))
+    return rows
+
+
+def _take_out(unit: Unit, gid: str, seqs: Sequence[int]) -> int:
+    """Remove messages that cannot be read and declare them lost; their numbers stay empty. How many there were."""
+    count = 0
+    for seq in seqs:
+        for (octets,) in cast("list[tuple[int]]", unit.run(_TAKE_OUT, (gid, seq))):
+            unit.run(_DROP_WRAPS, (gid, seq))
+            unit.run(_GROWN, (gid, -1, -octets))
+            lose(unit, MESSAGES, gid, seq)
+            count += 1
+    return count
+
+
+def _take_wraps(unit: Unit, gid: str, aid: str, wraps: Sequence[tuple[int, int]]) -> int:
+    """Remove one reader's keys that cannot be read; the messages are lost for that reader only."""
+    count = 0
+    for seq, at in wraps:
+        if unit.run(_TAKE_WRAP, (gid, seq, aid, at)):
+            unit.lose(Gap(MESSAGES, gid, seq, seq, 1, REASON, aid, unit.at))
+            count += 1
+    return count
 
 
 def _fitting(sizes: Sequence[tuple[int, int]], rows: int, octets: int) -> list[int]:

@@ -35,6 +35,7 @@ _OLDEST = "SELECT seq, length(body) FROM log_row WHERE head = ? AND seq > ? ORDE
 _OLDER = """SELECT max(seq) FROM log_row WHERE head = ? AND seq < coalesce(
     (SELECT seq FROM log_row WHERE head = ? AND (boot, mono_us) >= (?, ?) ORDER BY seq LIMIT 1), 1 << 62)"""
 _DROP = "DELETE FROM log_row WHERE head = ? AND seq <= ?"
+_TAKE_OUT = "DELETE FROM log_row WHERE head = ? AND seq = ? RETURNING length(body)"
 _DROPPED = """SELECT count(*), coalesce(sum(length(body)), 0), coalesce(min(seq), 0) FROM log_row
     WHERE head = ? AND seq <= ?"""
 _KEYS = "SELECT key, head, floor, octets FROM log_head WHERE log = ? ORDER BY key"
@@ -149,6 +150,16 @@ class TableLog:
         gap = Gap(self._name, key, first, last, count, reason, "", self._unit.at)
         self._unit.lose(gap)
         return gap
+
+    def take_out(self, key: str, seqs: Sequence[int], reason: str) -> int:
+        ident, head, _, _ = self._find(key)
+        count = 0
+        for seq in seqs:
+            for (octets,) in cast("list[tuple[int]]", self._unit.run(_TAKE_OUT, (ident, seq))):
+                self._unit.run(_MOVE, (head, -octets, ident))
+                self._unit.lose(Gap(self._name, key, seq, seq, 1, reason, "store", self._unit.at))
+                count += 1
+        return count
 
     def _drop(self, ident: int, last: int) -> tuple[int, int]:
         [(count, octets, first)] = self._unit.run(_DROPPED, (ident, last))

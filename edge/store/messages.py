@@ -8,6 +8,7 @@ are the sender's JSON text, byte for byte. Rows leave by age only (`oldest`, `ex
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import cast
 
 import msgspec
@@ -15,6 +16,7 @@ import msgspec
 from edge.contract.store import Unit
 from edge.contract.time import Stamp
 from edge.store.migration import statements
+from edge.store.unreadable import Unreadable, is_object, lose
 
 INBOX = "inbox"
 """The log that numbers inboxes; its key is the owner's AID."""
@@ -91,6 +93,7 @@ _ACKED = "SELECT 1 FROM message_cursor WHERE aid = ? AND sender IN ('', ?) AND s
 _BOOT = "SELECT boot FROM message_reader WHERE aid = ? AND device = ? AND slot = ?"
 _SET_BOOT = "INSERT OR IGNORE INTO message_reader (aid, device, slot, boot) VALUES (?, ?, ?, ?)"
 _BURY = "UPDATE message SET kind = ?, flags = ?, payload = ? WHERE aid = ? AND seq = ?"
+_TAKE_OUT = "DELETE FROM message WHERE aid = ? AND seq = ? RETURNING length(payload)"
 _OLDEST = "SELECT id, boot, mono_us FROM message ORDER BY id LIMIT ?"
 _EXPIRING = "SELECT aid, max(seq), count(*), sum(length(payload)) FROM message WHERE id <= ? GROUP BY +aid"
 _EXPIRE = "DELETE FROM message WHERE id <= ?"
@@ -236,7 +239,7 @@ def after(
 ) -> tuple[list[Message], bool]:
     """What the reader may see above `seq`, oldest first, of one sender or of all; and whether there is more.
 
-    At most `rows`, and at most `octets` of payload (but one row if there is any).
+    At most `rows`, and at most `octets` of payload (but one row if there is any). Raises `Unreadable`.
     """
     sizes = unit.run(
         _PEER_SIZES if sender else _INBOX_SIZES,
@@ -249,7 +252,10 @@ def after(
 def before(
     unit: Unit, reader: Reader, seq: int, *, rows: int, octets: int, sender: str = ""
 ) -> tuple[list[Message], bool]:
-    """The newest rows below `seq` that the reader may see, oldest first; and whether there are older ones."""
+    """The newest rows below `seq` that the reader may see, oldest first; and whether there are older ones.
+
+    Raises `Unreadable`.
+    """
     sizes = unit.run(
         _PEER_OLDER if sender else _INBOX_OLDER,
         (reader.aid, sender, seq, reader.device, rows + 1) if sender else (reader.aid, seq, reader.device, rows + 1),
@@ -377,7 +383,22 @@ def _between(unit: Unit, reader: Reader, first: int, last: int, sender: str) -> 
         found = unit.run(_PEER_ROWS, (reader.aid, sender, first, last, reader.device))
     else:
         found = unit.run(_INBOX_ROWS, (reader.aid, first, last, reader.device))
-    return [_message(row) for row in found]
+    rows = [_message(row) for row in found]
+    bad = [row.seq for row in rows if not is_object(row.payload)]
+    if bad:
+        raise Unreadable(partial(_take_out, aid=reader.aid, seqs=bad))
+    return rows
+
+
+def _take_out(unit: Unit, aid: str, seqs: Sequence[int]) -> int:
+    """Remove rows that cannot be read and declare them lost; their numbers stay empty. How many there still were."""
+    count = 0
+    for seq in seqs:
+        for (octets,) in unit.run(_TAKE_OUT, (aid, seq)):
+            unit.run(_SHRUNK, (1, octets, aid))
+            lose(unit, INBOX, aid, seq)
+            count += 1
+    return count
 
 
 def _fitting(sizes: Sequence[tuple[object, ...]], rows: int, octets: int) -> list[int]:

@@ -32,7 +32,7 @@ def v2(message_id: str) -> Said:
 async def fill(node: Database, count: int, gid: str = GID, size: int = 10) -> None:
     def work(unit: Unit) -> None:
         for at in range(count):
-            group_logs.add(unit, said(f"m{at}", b"x" * size, gid))
+            group_logs.add(unit, said(f"m{at}", b'{"n":%s}' % (b"1" * (size - 6)), gid))
 
     await node.commit(work)
 
@@ -120,9 +120,9 @@ async def test_g_23_a_device_sees_the_encrypted_rows_that_it_has_a_wrap_for_and_
 
         def work(unit: Unit) -> None:
             group_logs.add(unit, said("plain"))
-            group_logs.add(unit, v2("mine"), [Wrap(BOB, "b1", 0, b"{}")])
-            group_logs.add(unit, v2("others"), [Wrap(BOB, "b2", 0, b"{}"), Wrap(ALICE, "b1", 1, b"{}")])
-            group_logs.add(unit, v2("any"), [Wrap(BOB, "", 0, b"{}")])
+            group_logs.add(unit, v2("mine"), [Wrap(BOB, "b1", 0, b"[]")])
+            group_logs.add(unit, v2("others"), [Wrap(BOB, "b2", 0, b"[]"), Wrap(ALICE, "b1", 1, b"[]")])
+            group_logs.add(unit, v2("any"), [Wrap(BOB, "", 0, b"[]")])
 
         await node.commit(work)
         assert await numbers(node) == [1, 2, 4]
@@ -138,10 +138,13 @@ async def test_g_23_a_device_sees_the_encrypted_rows_that_it_has_a_wrap_for_and_
 
 async def test_a_devices_own_wrap_counts_more_than_one_for_the_whole_aid(tmp_path: Path) -> None:
     async with database(tmp_path) as node:
-        both = [Wrap(BOB, "", 4, b"any"), Wrap(BOB, "b1", 5, b"mine")]
+        both = [Wrap(BOB, "", 4, b'["any"]'), Wrap(BOB, "b1", 5, b'["mine"]')]
         await node.commit(lambda unit: (group_logs.add(unit, v2("1"), both), group_logs.add(unit, v2("2"), both[:1])))
-        assert await node.read(lambda unit: group_logs.wraps(unit, HERE, 1, 2)) == {1: (5, b"mine"), 2: (4, b"any")}
-        assert await node.read(lambda unit: group_logs.wraps(unit, HERE, 2, 2)) == {2: (4, b"any")}
+        assert await node.read(lambda unit: group_logs.wraps(unit, HERE, 1, 2)) == {
+            1: (5, b'["mine"]'),
+            2: (4, b'["any"]'),
+        }
+        assert await node.read(lambda unit: group_logs.wraps(unit, HERE, 2, 2)) == {2: (4, b'["any"]')}
         assert await node.read(lambda unit: group_logs.wraps(unit, Place(GID, ALICE, "a"), 1, 2)) == {}
 
 
@@ -149,7 +152,7 @@ async def test_g_13_a_tombstone_stands_at_the_same_number_and_everybody_sees_it(
     async with database(tmp_path) as node:
 
         def work(unit: Unit) -> None:
-            group_logs.add(unit, v2("m"), [Wrap(BOB, "b1", 0, b"{}")])
+            group_logs.add(unit, v2("m"), [Wrap(BOB, "b1", 0, b"[]")])
             found = group_logs.find(unit, GID, "m")
             assert found is not None
             group_logs.bury(unit, found, "group.message_recalled", b"{}")
@@ -194,7 +197,7 @@ async def test_a_full_group_loses_its_oldest_rows_and_says_so(
 
 async def test_many_rows_are_evicted_at_once(tmp_path: Path) -> None:
     async with database(tmp_path) as node:
-        await fill(node, 600, size=1)
+        await fill(node, 600, size=8)
         gap = await node.commit(lambda unit: group_logs.evict(unit, GID, 7, 9999))
         assert gap is not None
         assert gap.count == 593
@@ -208,7 +211,7 @@ async def test_old_rows_of_all_groups_expire_together_and_raise_their_floors(tmp
 
         def work(unit: Unit) -> None:
             for gid, name in ((GID, "1"), (OTHER, "1"), (GID, "2")):
-                group_logs.add(unit, said(name, gid=gid), [Wrap(BOB, "b1", 0, b"{}")])
+                group_logs.add(unit, said(name, gid=gid), [Wrap(BOB, "b1", 0, b"[]")])
 
         await node.commit(work)
         oldest = await node.read(lambda unit: group_logs.oldest(unit, 2))
@@ -217,7 +220,7 @@ async def test_old_rows_of_all_groups_expire_together_and_raise_their_floors(tmp
         assert await numbers(node) == [2]
         assert [await node.read(lambda unit, g=g: group_logs.floor(unit, g)) for g in (GID, OTHER)] == [1, 1]
         assert await node.read(lambda unit: group_logs.usage(unit, OTHER)) == (0, 0)
-        assert await node.read(lambda unit: group_logs.wraps(unit, HERE, 1, 9)) == {2: (0, b"{}")}
+        assert await node.read(lambda unit: group_logs.wraps(unit, HERE, 1, 9)) == {2: (0, b"[]")}
         assert await node.read(lambda unit: unit.run("SELECT count(*) FROM group_wrap")) == [(1,)]
         assert await node.read(lambda unit: ledger.gaps(unit, group_logs.MESSAGES, GID)) == []
         assert await node.commit(lambda unit: group_logs.add(unit, said("2", gid=OTHER))) == 2

@@ -117,6 +117,15 @@ def test_rows_age_out_up_to_the_first_that_is_young_enough(file: File) -> None:
     assert (gap.first, gap.last) == (3, 3)
 
 
+def test_a_row_can_be_taken_out_and_its_number_stays_empty(file: File) -> None:
+    file.unit(lambda log: log.append("a", [b"1", b"22", b"3"]))
+    assert file.unit(lambda log: log.take_out("a", [2, 2, 9], "unreadable")) == 1
+    assert file.unit(lambda log: ([seq for seq, _ in log.after("a", 0, 9, 99)], log.octets("a"))) == ([1, 3], 2)
+    assert file.unit(lambda log: (log.head("a"), log.append("a", [b"4"]))) == (3, 4)
+    assert file.unit(lambda log: log.take_out("nobody", [1], "unreadable")) == 0
+    assert file.drops() == 1
+
+
 def test_raising_the_floor_is_silent_because_the_owner_has_spoken(file: File) -> None:
     file.unit(lambda log: log.append("a", [b"x"] * 5))
     file.unit(lambda log: (log.raise_floor("a", 3), log.raise_floor("a", 2), log.raise_floor("nobody", 2)))
@@ -205,6 +214,14 @@ class LogMachine(RuleBasedStateMachine):
             del self.rows[key][n]
         self.floor[key] = gap.last
         self.lost += gap.count
+
+    @rule(key=keys, seqs=st.lists(st.integers(0, 60), max_size=3))
+    def take_out(self, key: str, seqs: list[int]) -> None:
+        gone = {n for n in seqs if n in self.rows.get(key, {})}
+        assert self.file.unit(lambda log: log.take_out(key, seqs, "unreadable")) == len(gone)
+        for n in gone:
+            del self.rows[key][n]
+        self.lost += len(gone)
 
     @rule(key=keys, seq=st.integers(0, 60))
     def raise_floor(self, key: str, seq: int) -> None:

@@ -117,7 +117,7 @@ class EventService(Service):
             span, log = self._span(unit, place), unit.log(EVENTS)
             acked, floor = group_logs.cursor(unit, place)[1], log.floor(place.gid)
             after = max(acked if asked.after_event_seq is None else asked.after_event_seq, span.first)
-            rows = log.after(place.gid, after, limit + 1, octets)
+            rows = group_logs.events(unit, place.gid, after, rows=limit + 1, octets=octets)
             found = [(seq, body) for seq, body in rows if seq <= span.last]
             more = len(found) > limit or (bool(found) and len(found) == len(rows) and found[-1][0] < span.last)
             current = max(acked, span.first)

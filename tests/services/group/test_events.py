@@ -9,6 +9,8 @@ import pytest
 from edge.contract.errors import GroupNotFound, InvalidParams, NotMember
 from edge.contract.store import INCARNATION_SHIFT
 from edge.contract.time import SECOND
+from edge.store import ledger
+from edge.store.group_logs import EVENTS
 from tests.support.groups import events, news, publish_key, say, seal, square
 from tests.support.messaging import ALICE, BOB, CAROL, FIRST, PEER, Client
 
@@ -254,3 +256,18 @@ async def test_a_restore_counts_nothing_of_the_jump_as_unread(tmp_path: Path) ->
         page = await town.post.offline(BOB, "b1").call("group.pull_events", group_id=gid)
         assert page["latest_event_seq"] == (1 << INCARNATION_SHIFT) + 1
         assert page["cursor"]["unread_count"] == 1
+
+
+async def test_an_event_that_cannot_be_read_is_declared_lost_and_the_others_come(tmp_path: Path) -> None:
+    async with square(tmp_path) as town:
+        gid = await town.found(town.bob)
+        for name in ("a", "b"):
+            await town.alice.call("group.update", group_id=gid, name=name)
+        before = await town.post.node.read(lambda unit: unit.log(EVENTS).octets(gid))
+        await town.post.node.commit(lambda unit: unit.run("UPDATE log_row SET body = x'7bff' WHERE seq = 3"))
+        assert [seq for seq, _ in await events(town.alice, gid)] == [1, 2, 4]
+        [gap] = await town.post.node.read(ledger.recent)
+        assert (gap.log, gap.key, gap.first, gap.last, gap.reason) == ("group_event", gid, 3, 3, "unreadable")
+        assert await town.post.node.read(lambda unit: unit.log(EVENTS).octets(gid)) == before - 2
+        await town.alice.call("group.update", group_id=gid, name="c")
+        assert [seq for seq, _ in await events(town.alice, gid)] == [1, 2, 4, 5]

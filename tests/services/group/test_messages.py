@@ -412,3 +412,39 @@ async def test_who_was_put_out_is_refused_unless_a_refusal_would_make_its_sdk_de
         await town.alice.call("group.add_member", group_id=gid, aid=BOB)
         await say(town.alice, gid, "three")
         assert await texts(new, gid, after_message_seq=1) == ["three"]
+
+
+@pytest.mark.parametrize("column", ["payload", "attachments"])
+@pytest.mark.parametrize("how", ["group.pull", "group.v2.pull", "tail", "group.history"])
+async def test_a_message_that_cannot_be_read_is_declared_lost_and_the_others_come(
+    tmp_path: Path, how: str, column: str
+) -> None:
+    async with square(tmp_path) as town:
+        gid = await town.found(town.bob)
+        for text in ("a", "b", "c"):
+            await say(town.alice, gid, text)
+        await town.post.node.commit(lambda unit: unit.run(f"UPDATE group_message SET {column} = x'5bff' WHERE seq = 2"))
+        more: dict[str, Any] = {"before_seq": 9} if how == "group.history" else {}
+        more = {"window_mode": "tail"} if how == "tail" else more
+        name = "group.v2.pull" if how == "tail" else how
+        assert await seqs(town.bob, gid, name, **more) == [1, 3]
+        [gap] = await town.post.node.read(ledger.recent)
+        assert (gap.log, gap.key, gap.first, gap.last, gap.reason) == ("group", gid, 2, 2, "unreadable")
+        assert (await town.post.node.read(lambda unit: group_logs.usage(unit, gid)))[0] == 2
+        assert (await say(town.alice, gid))["seq"] == 4
+
+
+async def test_a_key_that_cannot_be_read_costs_its_reader_that_message_only(tmp_path: Path) -> None:
+    async with square(tmp_path) as town:
+        gid = await town.found(town.bob)
+        alice, bob = town.post.offline(ALICE, "a1"), town.post.offline(BOB, "b1")
+        for client in (alice, bob):
+            await publish_key(client, gid)
+        for number in (1, 2):
+            await seal(alice, gid, [(ALICE, "a1"), (BOB, "b1")], f"m-{number}")
+        spoil = "UPDATE group_wrap SET body = x'5bff' WHERE seq = 1 AND aid = ?"
+        await town.post.node.commit(lambda unit: unit.run(spoil, (BOB,)))
+        assert await seqs(bob, gid, "group.v2.pull") == [2]
+        assert await seqs(alice, gid, "group.v2.pull") == [1, 2]
+        [gap] = await town.post.node.read(ledger.recent)
+        assert (gap.log, gap.first, gap.who, gap.reason) == ("group", 1, BOB, "unreadable")

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from edge.contract.errors import InvalidParams, NotPermitted
+from edge.contract.store import Unit
 from edge.contract.time import SECOND, Stamp
-from edge.store import ledger
+from edge.store import ledger, messages
 from tests.support.clock import FakeClock
 from tests.support.messaging import ALICE, BOB, CAROL, FIRST, PEER, Client, Post, post_office
 
@@ -487,3 +488,66 @@ async def test_both_pull_names_read_both_scopes(tmp_path: Path, method: str) -> 
         by_sender = await bob.call(method, cursor_scope="peer", sender_aid=ALICE)
         assert seqs(whole) == seqs(by_sender) == [1]
         assert {"legacy_v1" in row for row in (*whole["messages"], *by_sender["messages"])} == {"v2" in method}
+
+
+BROKEN = (
+    b'{"type":"text","text":"\xff1"}',
+    b'{"type":"text","text":"\x001"}',
+    b'{"type":"text"',
+    b"[1]",
+    b"",
+)
+"""What a flipped bit or a page of another file makes of a payload."""
+
+
+@pytest.mark.parametrize("broken", BROKEN)
+@pytest.mark.parametrize("how", ["pull", "v2", "peer", "tail", "history", "peer history"])
+async def test_a_message_that_cannot_be_read_is_declared_lost_and_the_others_come(
+    tmp_path: Path, how: str, broken: bytes
+) -> None:
+    async with post_office(tmp_path) as post:
+        await fill(post, 4)
+        bob = post.offline(BOB)
+        await post.node.commit(lambda unit: _spoil(unit, broken))
+        asked: dict[str, tuple[str, dict[str, Any]]] = {
+            "pull": ("message.pull", {}),
+            "v2": ("message.v2.pull", {}),
+            "peer": ("message.v2.pull", {"cursor_scope": "peer", "sender_aid": ALICE}),
+            "tail": ("message.v2.pull", {"cursor_scope": "peer", "sender_aid": ALICE, "window_mode": "tail"}),
+            "history": ("message.history", {"before_seq": 9}),
+            "peer history": ("message.history", {"before_seq": 9, "cursor_scope": "peer", "sender_aid": ALICE}),
+        }
+        method, params = asked[how]
+        page = await bob.call(method, **params)
+        assert (seqs(page), page["count"]) == ([1, 3], 2)
+        gaps = await post.node.read(ledger.recent)
+        assert sorted((gap.log, gap.key, gap.first, gap.last, gap.count, gap.reason) for gap in gaps) == [
+            ("inbox", BOB, 2, 2, 1, "unreadable"),
+            ("inbox", BOB, 4, 4, 1, "unreadable"),
+        ]
+        rows, octets = await post.node.read(lambda unit: messages.usage(unit, BOB))
+        assert (rows, octets) == (2, await post.node.read(_payload_octets))
+        assert (await post.offline().send(BOB))["seq"] == 5, "no number is given out twice"
+        assert seqs(await bob.call("message.pull")) == [1, 3, 5]
+
+
+async def test_an_inbox_in_which_nothing_can_be_read_is_empty_and_says_so(tmp_path: Path) -> None:
+    async with post_office(tmp_path) as post:
+        await fill(post, 250)
+        await post.node.commit(lambda unit: unit.run("UPDATE message SET payload = x'ff'"))
+        page = await post.offline(BOB).call("message.pull")
+        assert (page["messages"], page["has_more"]) == ([], False)
+        assert sum(gap.count for gap in await post.node.read(lambda unit: ledger.recent(unit, 999))) == 250
+
+
+def _spoil(unit: Unit, broken: bytes) -> None:
+    """Another content of the same length: what bit rot leaves."""
+    for seq, payload in unit.run("SELECT seq, payload FROM message WHERE aid = ? AND seq IN (2, 4)", (BOB,)):
+        assert isinstance(payload, bytes)
+        unit.run("UPDATE message SET payload = ? WHERE aid = ? AND seq = ?", (broken.ljust(len(payload)), BOB, seq))
+
+
+def _payload_octets(unit: Unit) -> int:
+    [(octets,)] = unit.run("SELECT sum(length(payload)) FROM message WHERE aid = ?", (BOB,))
+    assert isinstance(octets, int)
+    return octets
