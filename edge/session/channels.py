@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any, Protocol
 
 from edge.contract.channel import Instance
-from edge.contract.errors import Conflict, RateLimited, Unavailable
+from edge.contract.errors import Conflict, NonceInvalid, RateLimited, Unavailable
 from edge.contract.event import Event, Fanout, Watcher
 from edge.contract.limit import Limits, declare
 from edge.contract.op import Door
@@ -243,9 +243,11 @@ class Channels:
     def admit(self, channel: LiveChannel, who: Principal, hello: bytes, announced: Mapping[str, Any]) -> None:
         """The channel now speaks for `who`. An older long channel of the same slot is replaced (§7.4).
 
-        Raises `RateLimited` over a quota, `Conflict` when the AID's other channels use another delivery mode; the
-        channel then stays what it was.
+        Its challenge is used up. Raises `NonceInvalid` when it already speaks for somebody else, `RateLimited` over a
+        quota, `Conflict` when the AID's other channels use another delivery mode; the channel then stays what it was.
         """
+        if channel.principal.kind is not Kind.GUEST and channel.principal.aid != who.aid:
+            raise NonceInvalid(f"this connection is {channel.principal.aid}'s: open another for {who.aid}")
         found = read_hello(announced)
         others = [one for one in self._of.get(who.aid, {}).values() if one is not channel]
         same = [one for one in others if _slot(one.principal) == _slot(who)]
@@ -254,6 +256,7 @@ class Channels:
         self._count_guest(channel, -1)
         self._forget(channel)
         channel.principal, channel.hello, channel.announced = who, hello, announced
+        channel.nonce = ""
         channel.since_ms = wall_ms(self._clock)
         channel.instance = Instance(
             channel=channel.id,

@@ -156,3 +156,18 @@ async def test_a_reading_reaches_agents_only_after_its_commit(node: Node) -> Non
         while len(seen) < 2:
             await asyncio.sleep(0)
     assert min(seen) >= 1
+
+
+async def test_a_session_stays_the_session_of_the_aid_that_opened_it(node: Node) -> None:
+    alice, bob = await agent(node, "alice"), await agent(node, "bobb")
+    async with alice.connected() as wire:
+        for who in (bob, alice):
+            proof = {"nonce": wire.challenge["nonce"], "auth": {"method": "kite_token", "token": who.token}}
+            with pytest.raises(RpcError) as refused:
+                await wire.call("auth.connect", proof)
+            assert (refused.value.code, alice.aid in refused.value.message) == (4010, True)
+        sent = await wire.call("message.send", {"to": bob.aid, "payload": {"type": "text", "text": "hi"}})
+        assert sent["status"] == "sent"
+    async with bob.connected() as wire:
+        [row] = (await wire.call("message.pull"))["messages"]
+        assert row["from"] == alice.aid

@@ -105,6 +105,17 @@ async def test_a_socket_may_connect_again_without_replacing_itself() -> None:
         assert len(house.channels.instances(f"alice.{ISSUER}")) == 1
 
 
+async def test_a_socket_of_one_aid_does_not_become_anothers_and_its_challenge_is_used_up() -> None:
+    async with gateway() as house, dial(house, name="alice") as caller:
+        error = (await caller.login("bobb"))["error"]
+        assert (error["code"], f"alice.{ISSUER}'s" in error["message"]) == (4010, True)
+        assert [one.aid for one in house.channels.instances(f"alice.{ISSUER}")] == [f"alice.{ISSUER}"]
+        assert house.channels.instances(f"bobb.{ISSUER}") == []
+        assert (await caller.ask("test.echo", {"value": 1}))["result"] == 1
+        assert [call.who.aid for call in house.service.calls][-1] == f"alice.{ISSUER}"
+        assert [bool(call.door.nonce) for call in house.service.calls] == [True, False, False]
+
+
 async def test_presence_knows_long_channels_and_devices() -> None:
     async with gateway() as house:
         house.channels.attach_availability(lambda aid: aid == "d-lamp.edge.test")

@@ -332,10 +332,12 @@ class AuthService:
 
     @op("auth.connect", scope="", wire={"aun": ("auth.connect",)}, raises=_CONNECTS)
     async def connect(self, call: Call[r.Connect]) -> Annotated[Outcome, r.Connected]:
-        """Make this connection a session of an AID. After a failure socket and nonce stay good."""
+        """Make this connection a session of an AID. After a failure socket and nonce stay good, success uses it up."""
         asked, nonce = call.params, call.door.nonce
         if not asked.nonce or not asked.auth.method:
             raise InvalidParams("nonce and auth.method are required")
+        if not nonce and call.who.aid:
+            raise NonceInvalid(f"this connection is a session of {call.who.aid} already: open another")
         if not nonce or not secrets.compare_digest(asked.nonce.encode(), nonce.encode()):
             raise NonceInvalid("challenge nonce unknown or expired")
         protocol = _agree(asked.protocol)
