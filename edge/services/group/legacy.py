@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from edge.contract.errors import InvalidParams, NotFound
 from edge.contract.op import Call, Params, op
@@ -65,14 +66,17 @@ class Rotate(InGroup, frozen=True, kw_only=True):
     current_epoch: int | None = None
 
 
-class Turned(msgspec.Struct, omit_defaults=True, kw_only=True):
-    """Whether it happened; `reason` says why not, `rotation` is the one in the way or the one asked for."""
+class Turned(msgspec.Struct, kw_only=True):
+    """Whether it happened, and the committed epoch now (0 before the first).
+
+    `reason` says why not, `rotation` is the one in the way or the one asked for.
+    """
 
     success: bool
-    epoch: int = 0
-    committed_epoch: int = 0
-    reason: str = ""
-    rotation: dict[str, Any] | None = None
+    epoch: int
+    committed_epoch: int
+    reason: str | UnsetType = UNSET
+    rotation: dict[str, Any] | UnsetType = UNSET
 
 
 class LegacyService(Service):
@@ -124,10 +128,10 @@ class LegacyService(Service):
         if pending is not None and pending.lease_ms > now_ms:
             return self._turned(seat, pending, now_ms, "rotation_pending")
         if asked.base_epoch != seat.group.legacy_epoch or asked.target_epoch != asked.base_epoch + 1:
-            return Turned(success=False, epoch=seat.group.legacy_epoch, reason="epoch_mismatch")
+            return _refused(seat, "epoch_mismatch")
         members = groups.member_aids(unit, seat.gid)
         if asked.expected_members and sorted(set(asked.expected_members)) != members:
-            return Turned(success=False, epoch=seat.group.legacy_epoch, reason="expected_members_mismatch")
+            return _refused(seat, "expected_members_mismatch")
         if pending is not None:
             self._keep(unit, msgspec.structs.replace(pending, status=ABORTED))
         made = Rotation(
@@ -219,7 +223,7 @@ class LegacyService(Service):
             return self._turned(seat, found, now_ms, "already_committed")
         ended = msgspec.structs.replace(found, status=ABORTED)
         self._keep(unit, ended)
-        return Turned(success=True, epoch=seat.group.legacy_epoch, rotation=_shown(ended, now_ms))
+        return self._turned(seat, ended, now_ms, "")
 
     @op(
         "group.e2ee.rotate_epoch",
@@ -237,7 +241,7 @@ class LegacyService(Service):
             return self._turned(seat, pending, now_ms, "rotation_pending")
         epoch = seat.group.legacy_epoch
         if asked.current_epoch is not None and asked.current_epoch != epoch:
-            return Turned(success=False, epoch=epoch, committed_epoch=epoch, reason="epoch_mismatch")
+            return _refused(seat, "epoch_mismatch")
         groups.change(unit, seat.gid, now_ms, legacy_epoch=epoch + 1)
         return Turned(success=True, epoch=epoch + 1, committed_epoch=epoch + 1)
 
@@ -261,9 +265,14 @@ class LegacyService(Service):
             success=not reason,
             epoch=epoch,
             committed_epoch=epoch,
-            reason=reason,
-            rotation=_shown(rotation, now_ms) if rotation.gid == seat.gid else None,
+            reason=reason or UNSET,
+            rotation=_shown(rotation, now_ms) if rotation.gid == seat.gid else UNSET,
         )
+
+
+def _refused(seat: Seat, reason: str) -> Turned:
+    epoch = seat.group.legacy_epoch
+    return Turned(success=False, epoch=epoch, committed_epoch=epoch, reason=reason)
 
 
 def _mine(known: Rotation, seat: Seat) -> bool:

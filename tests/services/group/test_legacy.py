@@ -51,6 +51,23 @@ async def test_a_new_group_has_no_key_and_says_who_could_make_one(tmp_path: Path
         }
 
 
+async def test_every_answer_says_the_epoch_also_the_first_which_is_zero(tmp_path: Path) -> None:
+    async with square(tmp_path) as town:
+        gid = await crew(town)
+        answers = [
+            await begin(town.alice, gid, base=3),
+            await begin(town.alice, gid, expected_members=[ALICE]),
+            await begin(town.alice, gid),
+            await ack(town.carol),
+            await turn(town.alice, "heartbeat_rotation"),
+            await turn(town.alice, "abort_rotation"),
+            await town.alice.call("group.e2ee.rotate_epoch", group_id=gid, current_epoch=9),
+        ]
+        assert [(one["epoch"], one["committed_epoch"]) for one in answers] == [(0, 0)] * len(answers)
+        assert [one["success"] for one in answers] == [False, False, True, True, True, True, False]
+        assert ["reason" in one for one in answers] == [not one["success"] for one in answers]
+
+
 async def test_a_rotation_is_begun_acknowledged_and_committed(tmp_path: Path) -> None:
     async with square(tmp_path) as town:
         gid = await crew(town)
