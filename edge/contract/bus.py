@@ -95,13 +95,15 @@ class BusEngine(Bus, Protocol):
 class Admission(msgspec.Struct, frozen=True):
     """What a client that authenticated may do: topic filters it may publish under, and subscribe within.
 
-    `#` in either is everything but `$` topics.
+    `#` in either is everything but `$` topics. `withheld` are filters that are refused although they lie within
+    `subscribe`, each with the reason code that version 5 is told (MQTT 5 §3.9.3; 3.1.1 knows only 0x80).
     """
 
     who: Principal
     user: str
     publish: tuple[str, ...]
     subscribe: tuple[str, ...]
+    withheld: tuple[tuple[str, int], ...] = ()
 
 
 class Gatekeeper(Protocol):

@@ -8,13 +8,13 @@ import signal
 import sys
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+import engine_alone
+
 from edge.contract.bus import Admission, Done, Publish
 from edge.contract.limit import Limits
 from edge.contract.principal import Kind, Principal
-from edge.store.database import Database
-from edge.store.schema import MIGRATIONS
-from edge.system.clock import SystemClock
-from edge.transports.mqtt.builtin import BuiltinEngine
 
 FILTERS = (*(f"device{at}/#" for at in range(5)), "+/+", "slow/+/+", "$SYS/#")
 
@@ -32,24 +32,17 @@ class Gate:
 async def main(folder: Path) -> None:
     """Serve until SIGTERM; the port is the first line of output."""
     loop = asyncio.get_running_loop()
-    clock = SystemClock(1)
-    hot = Database(folder / "hot.db", "hot", clock, loop, migrations=MIGRATIONS)
-    await hot.open()
-    engine = BuiltinEngine(clock=clock, gatekeeper=Gate(), hot=hot, limits=Limits())
 
     def keep(batch: list[Publish], done: Done) -> range:
         loop.call_soon(done, None)
         return range(len(batch))
 
-    engine.attach(keep)
-    await engine.load()
-    gc.freeze()
-    print(await engine.listen("127.0.0.1", 0), flush=True)
-    stop = asyncio.Event()
-    loop.add_signal_handler(signal.SIGTERM, stop.set)
-    await stop.wait()
-    await engine.close()
-    await hot.close()
+    async with engine_alone.engine(folder, Gate(), Limits(), sink=keep) as engine:
+        gc.freeze()
+        print(await engine.listen("127.0.0.1", 0), flush=True)
+        stop = asyncio.Event()
+        loop.add_signal_handler(signal.SIGTERM, stop.set)
+        await stop.wait()
 
 
 if __name__ == "__main__":

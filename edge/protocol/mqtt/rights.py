@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from edge.contract.bus import Admission
+from edge.protocol.mqtt.reasons import Reason
 from edge.protocol.mqtt.topics import matches, within
 
 
@@ -12,19 +13,26 @@ class Rights:
     A filter is left out when what would be filled in is empty or could widen it (`+`, `#`, `/`).
     """
 
-    __slots__ = ("_publish", "_subscribe")
+    __slots__ = ("_publish", "_subscribe", "_withheld")
 
     def __init__(self, admission: Admission, client_id: str) -> None:
         self._publish = _filled(admission.publish, admission.user, client_id)
         self._subscribe = _filled(admission.subscribe, admission.user, client_id)
+        self._withheld = dict(admission.withheld)
 
     def may_publish(self, topic: str) -> bool:
         """Whether it may publish to a topic name."""
         return any(matches(allowed, topic) for allowed in self._publish)
 
     def may_subscribe(self, wanted: str) -> bool:
-        """Whether the whole filter lies inside one allowed filter."""
-        return any(within(wanted, allowed) for allowed in self._subscribe)
+        """Whether a filter may be subscribed to."""
+        return not self.refusal(wanted)
+
+    def refusal(self, wanted: str) -> int:
+        """Why a filter may not be subscribed to: 0 when the whole of it lies inside one allowed filter."""
+        if not any(within(wanted, allowed) for allowed in self._subscribe):
+            return Reason.NOT_AUTHORIZED
+        return self._withheld.get(wanted, 0)
 
     def may_read(self, topic: str) -> bool:
         """Whether a message of this topic may be delivered to it."""

@@ -58,8 +58,9 @@ def _grant(
         share = share_of(wish.filter)
         assert share is not None  # noqa: S101 - the codec has looked
         group, inner = share
-    if not session.rights.may_subscribe(inner):
-        return Reason.NOT_AUTHORIZED
+    refusal = session.rights.refusal(inner)
+    if refusal:
+        return refusal
     old = session.subscriptions.get(wish.filter)
     if old is None and len(session.subscriptions) >= broker.limits[limits.SUBSCRIPTIONS]:
         broker.limits.hit(limits.SUBSCRIPTIONS)

@@ -35,3 +35,9 @@ def test_everything_is_not_the_dollar_topics() -> None:
     assert not mine.may_publish("$SYS/a")
     assert not mine.may_subscribe("$SYS/#")
     assert mine.may_subscribe("#")
+
+
+def test_a_withheld_filter_is_refused_by_its_code_and_what_lies_around_it_is_not() -> None:
+    mine = Rights(Admission(GUEST, "lamp", (), ("#",), (("a/b", 0x80),)), "c1")
+    assert (mine.refusal("a/b"), mine.refusal("a/#"), mine.refusal("$x")) == (0x80, 0, 0x87)
+    assert not mine.may_subscribe("a/b")

@@ -36,6 +36,16 @@ def test_a_filter_that_reaches_out_of_the_allowed_is_refused_whole(version: int,
     assert box.broker.counters[f"refused_subscribe.{Reason.NOT_AUTHORIZED.name.lower()}"] == 5
 
 
+@pytest.mark.parametrize(("version", "code"), [(V311, 0x80), (V5, Reason.QUOTA_EXCEEDED)])
+def test_a_withheld_filter_is_refused_by_its_code(version: int, code: int) -> None:
+    """MQTT-3.9.3-2: 3.1.1 has one code for every refusal."""
+    box = Box()
+    who = Principal(Kind.DEVICE, "d-garden")
+    box.users["garden"] = Admission(who, "garden", (), ("#",), (("a/b", Reason.QUOTA_EXCEEDED),))
+    client = box.client(version=version, user="garden")
+    assert client.subscribe("a/b", "a/c", "$share/g/a/b") == [code, 0, code]
+
+
 @BOTH
 def test_delivery_is_checked_again(version: int) -> None:
     box = Box()
