@@ -26,6 +26,7 @@ from edge.node.tasks import Tasks
 from edge.node.watchdog import Watchdog
 from edge.services.admin import Reloaded
 from edge.store import swap
+from edge.store.migrate import Unusable
 from edge.store.opening import UNUSABLE, damaged
 from edge.system.files import StateLock, write_atomic
 from edge.system.lag import LoopLag
@@ -84,6 +85,8 @@ class Node:
         """Start, serve, leave. Raises `StartFailed`, `DirectoryInUse`, `IdentityError`."""
         try:
             await self._run_alone()
+        except Unusable as error:
+            raise StartFailed(str(error)) from None
         except UNUSABLE as error:
             if self.started.is_set():
                 raise

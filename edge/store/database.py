@@ -135,6 +135,8 @@ class Database:
         from edge.store.schema import MIGRATIONS  # owner modules may import this one
 
         migrations = MIGRATIONS if self._migrations is None else self._migrations
+        if newer := migrate.check(conn, migrations, self.name):
+            logger.warning("%s: a newer release added to it (%s): going on without", self.name, ", ".join(newer[:5]))
         if not migrate.due(conn, migrations, self.name):
             return conn
         if self._migrations is not None:

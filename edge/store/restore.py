@@ -72,19 +72,17 @@ def check(copy: Path, manifest: Manifest, known: Sequence[Migration]) -> None:
         raise Damaged(f"its identity cannot be used: {error}") from None
     if identity.issuer != manifest.issuer:
         raise Damaged(f"its identity is {identity.issuer}, its manifest says {manifest.issuer}")
-    names = {(one.file, one.name) for one in known}
     for name in DATABASES:
         path = copy / "store" / f"{name}.db"
         if not path.exists():
             continue
         try:
-            verdict, seen = _integrity(path), _migrations(path)
+            verdict = _integrity(path)
+            _check_release(path, name, known)
         except sqlite3.DatabaseError as error:
             raise Damaged(f"{path.name} cannot be read: {error}") from None
         if verdict != "ok":
             raise Damaged(f"{path.name} is damaged: {verdict}")
-        if unknown := [one for one in seen if (name, one) not in names]:
-            raise Damaged(f"{path.name} was made by a newer release ({manifest.version}: {unknown[0]})")
 
 
 def verify(file: Path, scratch: Path, known: Sequence[Migration], progress: Progress) -> Manifest:
@@ -182,6 +180,16 @@ def _integrity(path: Path) -> str:
     try:
         [(verdict,)] = conn.execute("PRAGMA integrity_check(1)").fetchall()
         return str(verdict)
+    finally:
+        conn.close()
+
+
+def _check_release(path: Path, name: str, known: Sequence[Migration]) -> None:
+    conn = open_reader(path)
+    try:
+        migrate.check(conn, known, name)
+    except migrate.Unusable as error:
+        raise Damaged(str(error).partition("\n")[0]) from None
     finally:
         conn.close()
 

@@ -25,7 +25,7 @@ from edge.contract.event import Event
 from edge.contract.gap import Gap
 from edge.contract.store import Unit
 from edge.contract.time import Clock, Stamp
-from edge.store import opening, wal
+from edge.store import migrate, opening, wal
 from edge.store.connection import BUSY_MS, FRAME, MEDIUM_FAILED, primary
 from edge.store.marks import Mark, Marks
 from edge.store.reserve import Reserve
@@ -357,6 +357,7 @@ class Writer:
             self.conn.execute("BEGIN IMMEDIATE")
             opening.put(self.conn, "incarnation", self._marks.incarnation)
             opening.put(self.conn, "generation", self.generation + 1)
+            migrate.stamp(self.conn)
             if lost is not None:
                 WriteUnit(self.conn, at, self._clock, self._marks.incarnation).lose(lost)
             self.conn.execute("COMMIT")

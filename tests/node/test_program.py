@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+import sqlite3
 import stat
 import subprocess
 import sys
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from edge.store import migrate
 from tests.support.process import NodeProcess
 
 
@@ -88,6 +90,45 @@ def test_what_is_in_the_way_is_named_without_a_traceback(tmp_path: Path, name: s
     assert done.returncode == 1
     assert str(state) in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_a_step_back_by_one_release_starts_and_a_longer_one_says_what_to_do(tmp_path: Path) -> None:
+    with NodeProcess(tmp_path / "s") as node:
+        node.stop()
+        _change(
+            tmp_path / "s",
+            "INSERT INTO migration VALUES ('future-001', 'now')",
+            "CREATE TABLE future (n INTEGER) STRICT",
+        )
+        node.start()
+        node.stop()
+        assert "node: a newer release added to it (future-001)" in node.log
+        _change(tmp_path / "s", f"UPDATE meta SET value = {migrate.SCHEMA + 1} WHERE name = 'schema_oldest'")
+        with pytest.raises(AssertionError, match="the node ended with 1"):
+            node.start()
+        said = node.log[node.log.rindex("the node does not start") :]
+        assert "next: install the newer release again" in said
+        assert "Traceback" not in said
+
+
+def test_a_schema_change_that_fails_says_what_to_do(tmp_path: Path) -> None:
+    with NodeProcess(tmp_path / "s") as node:
+        node.stop()
+        _change(tmp_path / "s", "UPDATE migration SET name = 'messages-0q1' WHERE name = 'messages-001'")
+        with pytest.raises(AssertionError, match="the node ended with 1"):
+            node.start()
+        said = node.log[node.log.rindex("the node does not start") :]
+        assert "node.db cannot be brought to this release" in said
+        assert "next: " in said
+        assert "Traceback" not in said
+
+
+def _change(state: Path, *sql: str) -> None:
+    conn = sqlite3.connect(state / "store" / "node.db")
+    with conn:
+        for statement in sql:
+            conn.execute(statement)
+    conn.close()
 
 
 def test_init_makes_the_identity_once(tmp_path: Path) -> None:

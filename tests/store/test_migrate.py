@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 import sqlite_utils
 
-from edge.store import migrate
+from edge.store import migrate, opening
 from edge.store.connection import open_writer
+from edge.store.migrate import Unusable
 from edge.store.migration import Migration, statements
 from edge.store.schema import MIGRATIONS
 
@@ -53,8 +54,40 @@ def test_a_child_process_brings_a_file_to_the_release_and_says_why_it_cannot(tmp
         assert migrate.due(conn, MIGRATIONS, file) == []
         conn.close()
     (tmp_path / "bad.db").write_bytes(b"not a database, but long enough to be looked at" * 100)
-    with pytest.raises(RuntimeError, match="not a database"):
+    with pytest.raises(Unusable, match=r"(?s)bad\.db cannot be brought .*not a database.*next: "):
         migrate.in_child(tmp_path / "bad.db", "node")
+
+
+META = statements("node", "meta", "CREATE TABLE meta (name TEXT PRIMARY KEY, value INTEGER) STRICT, WITHOUT ROWID")
+
+
+def test_a_file_to_which_a_newer_release_only_added_is_used(tmp_path: Path) -> None:
+    conn = open_writer(tmp_path / "x.db")
+    assert migrate.check(conn, [META, ONE], "node") == []
+    migrate.inline(conn, "node", [META, ONE, TWO])
+    opening.put(conn, "schema", migrate.SCHEMA + 1)
+    opening.put(conn, "schema_oldest", migrate.SCHEMA)
+    assert migrate.check(conn, [META, ONE], "node") == ["two"]
+    assert migrate.check(conn, [META, ONE, TWO], "node") == []
+    migrate.stamp(conn)
+    assert (opening.get(conn, "schema"), opening.get(conn, "schema_oldest")) == (migrate.SCHEMA + 1, migrate.SCHEMA)
+    conn.close()
+
+
+def test_a_file_of_a_release_that_took_something_away_is_refused_with_the_next_command(tmp_path: Path) -> None:
+    conn = open_writer(tmp_path / "x.db")
+    migrate.inline(conn, "node", [META])
+    migrate.stamp(conn)
+    assert (opening.get(conn, "schema"), opening.get(conn, "schema_oldest")) == (migrate.SCHEMA, migrate.OLDEST)
+    opening.put(conn, "schema", migrate.SCHEMA + 2)
+    opening.put(conn, "schema_oldest", migrate.SCHEMA + 1)
+    with pytest.raises(Unusable, match=r"(?s)newer release .*next: .*aun-edge backup restore"):
+        migrate.check(conn, [META], "node")
+    conn.close()
+
+
+def test_a_release_can_go_back_by_one() -> None:
+    assert migrate.OLDEST <= max(1, migrate.SCHEMA - 1)
 
 
 def test_the_store_does_not_import_sqlite_utils() -> None:
