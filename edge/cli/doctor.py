@@ -84,7 +84,7 @@ class Examination:
 
     def store(self) -> str:
         """The databases take writes."""
-        closed = [name for name, one in self.status["stores"].items() if one["read_only"]]
+        closed = [f"{name} ({one['failure']})" for name, one in self.status["stores"].items() if one["read_only"]]
         if closed:
             step = "make room on the disk, or replace the medium, then restart the node"
             raise Failure(f"read-only: {', '.join(closed)}", next_step=step)

@@ -27,10 +27,11 @@ def status(options: Namespace) -> int:
 
 def _screen(said: Mapping[str, Any]) -> dict[str, Any]:
     """What a person wants to know first; `--json` has all of it."""
-    closed = [name for name, store in said["stores"].items() if store["read_only"]]
+    closed = [f"{name} ({store['failure']})" for name, store in said["stores"].items() if store["read_only"]]
     mqtt, clock = said["mqtt"], said["clock"]
     return {
         "version": said["version"],
+        "state": said["state"] if said["state"] == "well" else said["state"].upper(),
         "issuer": said["issuer"],
         "pid": said["pid"],
         "state dir": said["state_dir"],

@@ -478,7 +478,13 @@ class House:
             "incarnation": self.marks.incarnation,
             "clock": {"sure": self.clock.sure, "wall_us": now_us, "uncertainty_us": unsure_us},
             "stores": {
-                db.name: {**db.stats(), "read_only": db.read_only, "damage": db.damage, "doubt": db.doubt}
+                db.name: {
+                    **db.stats(),
+                    "read_only": db.read_only,
+                    "failure": db.failure,
+                    "damage": db.damage,
+                    "doubt": db.doubt,
+                }
                 for db in (self.node, self.hot)
             },
             "mqtt": {

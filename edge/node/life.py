@@ -292,6 +292,7 @@ class Node:
         """What `status` shows."""
         return {
             **self.house.facts(),
+            "state": "well" if all(self.well().values()) else "degraded",
             "pid": os.getpid(),
             "state_dir": str(self.config.state_dir),
             "endpoints": dict(self.endpoints),
@@ -304,8 +305,13 @@ class Node:
         }
 
     def well(self) -> dict[str, bool]:
-        """Each part that must answer, and whether it did when it was asked last."""
-        return {"started": self.started.is_set(), **(self.watchdog.answers if self.started.is_set() else {})}
+        """Each part that must answer, and whether it did when it was asked last; a database must take writes too."""
+        if not self.started.is_set():
+            return {"started": False}
+        writes = {f"{db.name}.db": not db.read_only for db in (self.house.node, self.house.hot)}
+        return {"started": True} | {
+            name: answered and writes.get(name, True) for name, answered in self.watchdog.answers.items()
+        }
 
 
 def _plan(config: Config) -> LogPlan:

@@ -200,6 +200,11 @@ class Database:
         """True after the medium failed or filled: reads go on, writes fail with `StorageFull`."""
         return self._writer is not None and self._writer.failure is not None
 
+    @property
+    def failure(self) -> str:
+        """Why it is read-only; empty while it takes writes."""
+        return str(self._writer.failure) if self._writer is not None and self._writer.failure is not None else ""
+
     def write(
         self, work: Callable[[Unit], T], done: Callable[[T | BaseException], None], *, urgent: bool = False
     ) -> None:
@@ -277,8 +282,8 @@ class Database:
         await _blocking(self._loop, lambda: snapshot.copy_database(self.path, to, name, progress))
 
     async def ping(self) -> None:
-        """Return once the writer thread has answered (for the watchdog)."""
-        await self._ask(lambda writer: None)
+        """Return once the writer thread has answered, having looked for its file (for the watchdog)."""
+        await self._ask(lambda writer: writer.look())
 
     def control(self, work: Callable[[Writer], T], done: Callable[[T | BaseException], None]) -> None:
         """Have the writer thread do something between two commits; `done` in the loop."""

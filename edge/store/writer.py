@@ -28,6 +28,7 @@ from edge.contract.time import Clock, Stamp
 from edge.store import migrate, opening, wal
 from edge.store.connection import BUSY_MS, FRAME, MEDIUM_FAILED, primary
 from edge.store.marks import Mark, Marks
+from edge.store.place import Place
 from edge.store.reserve import Reserve
 from edge.store.unit import WriteUnit
 
@@ -119,6 +120,7 @@ class Writer:
         self._queue: SimpleQueue[Job | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._run, name=f"writer-{path.stem}", daemon=True)
         self._wal = index or wal.Index(path)
+        self._place = Place(path)
         self.conn = conn
         self.figures = Figures()
         self.generation = opening.get(conn, "generation")
@@ -212,6 +214,7 @@ class Writer:
             self.conn.execute("BEGIN IMMEDIATE")
             self._fill(batch)
             self.conn.execute("COMMIT")
+            self._still_there()
         except Exception as error:
             if not isinstance(error, sqlite3.Error):
                 logger.exception("%s: a commit failed", self._thread.name)
@@ -220,6 +223,11 @@ class Writer:
         self._count(batch, (time.perf_counter_ns() - started) // 1000)
         self._finished(batch)
         return None
+
+    def _still_there(self) -> None:
+        """Raise when the file that took the commit is nobody's any more."""
+        if (lost := self._place.lost()) is not None:
+            raise lost
 
     @property
     def full(self) -> bool:
@@ -362,6 +370,7 @@ class Writer:
                 WriteUnit(self.conn, at, self._clock, self._marks.incarnation).lose(lost)
             self.conn.execute("COMMIT")
             self.generation += 1
+            self._still_there()
         except sqlite3.Error as error:
             self._broken(error)
         return self._now()
@@ -372,6 +381,11 @@ class Writer:
             self.mark()
             self.checkpoint("TRUNCATE")
         return self.suspicion() or Mark(self.generation, clean=True)
+
+    def look(self) -> None:
+        """Stop writing when the file was removed or replaced (for the watchdog: an idle node commits nothing)."""
+        if self.failure is None and (lost := self._place.lost()) is not None:
+            self._broken(lost)
 
     def distrust(self, error: sqlite3.Error) -> None:
         """A reader found the file damaged: nothing more is written to it."""

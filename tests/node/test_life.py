@@ -4,6 +4,7 @@ import asyncio
 import json
 import logging
 import os
+import shutil
 import sqlite3
 import ssl
 from contextlib import AbstractContextManager, nullcontext
@@ -18,7 +19,7 @@ from edge.node.life import Node, StartFailed
 from edge.system.files import DirectoryInUse
 from edge.system.notify import ServiceManager
 from edge.system.ports import bind_tcp
-from tests.support.node import ISSUER, SETS, agent, running, socket
+from tests.support.node import ISSUER, SETS, RpcError, agent, running, socket
 
 OWNER = Principal(kind=Kind.OPERATOR, aid="", scopes=frozenset({"*"}), via="control")
 
@@ -166,6 +167,28 @@ async def test_to_let_this_machine_in_without_tokens_is_said_in_the_log(
 async def test_every_part_is_asked_and_answers(node: Node) -> None:
     assert await node.watchdog.ask()
     assert node.well() == {"started": True, "node.db": True, "hot.db": True, "bus": True}
+
+
+@pytest.mark.parametrize("how", ["removed", "replaced"])
+async def test_nothing_is_acknowledged_into_a_state_directory_that_is_gone(tmp_path: Path, how: str) -> None:
+    state = tmp_path / "state"
+    async with running(state) as node:
+        assert node.facts()["state"] == "well"
+        alice = await agent(node, "alice")
+        async with alice.connected() as wire:
+            if how == "removed":
+                shutil.rmtree(state)
+            else:
+                state.rename(tmp_path / "aside")
+                shutil.copytree(tmp_path / "aside", state, ignore=shutil.ignore_patterns("run"))
+            with pytest.raises(RpcError, match="read-only"):
+                await wire.call("message.send", {"to": alice.aid, "payload": {"type": "text", "text": "hi"}})
+        await node.watchdog.ask()
+        assert node.well() == {"started": True, "node.db": False, "hot.db": False, "bus": True}
+        facts = node.facts()
+        assert facts["state"] == "degraded"
+        for store in facts["stores"].values():
+            assert (store["read_only"], f"was {how} while the node runs" in store["failure"]) == (True, True)
 
 
 async def test_https_is_served_with_our_own_authority_and_reloaded_without_a_drop(tmp_path: Path) -> None:
