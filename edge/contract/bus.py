@@ -29,7 +29,8 @@ Done = Callable[[BaseException | None], None]
 Sink = Callable[[list[Publish], Done], Collection[int]]
 """Takes the batch of one loop turn. Returns the positions that it keeps: their acks wait for `done`, the others do not.
 
-With an empty result `done` is never called. A sink must not raise and must not block."""
+With an empty result `done` is never called. A sink must not raise and must not block. The alarms of a turn are a batch
+of their own, before the rest: what a full disk refuses must not hold them up."""
 
 
 class Bus(Protocol):

@@ -1,4 +1,9 @@
-"""Acks of one connection: in the order of MQTT §4.6, each when what it waits for is on disk."""
+"""Acks of one connection: in the order of MQTT §4.6, each when what it waits for is on disk.
+
+What the store refuses is told to version 5. For 3.1.1, which has no word for it, that ack never leaves on this
+connection: those behind it do, so that what is acked stays in order (MQTT-4.6.0-2), and the connection ends before
+long, so that the client sends again what it has no ack for.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +38,7 @@ class _Waiting:
 class AckLine(Sender):
     """A line of acks: who waits keeps those behind waiting; who waits for nothing waits only for those before."""
 
-    __slots__ = ("_held", "_paused", "_watch", "_watched_us", "unacked")
+    __slots__ = ("_held", "_patience", "_paused", "_watch", "_watched_us", "owed", "unacked")
 
     def __init__(self, broker: Broker, wire: Wire) -> None:
         super().__init__(broker, wire)
@@ -42,7 +47,11 @@ class AckLine(Sender):
         self._held: deque[_Waiting] | None = None
         self._watch: Deadline | None = None
         self._watched_us = 0
+        self._patience: Deadline | None = None
+        """How long a client goes without the acks that it will not get here."""
         self._paused = False
+        self.owed = 0
+        """Acks that never leave on this connection."""
 
     def ack(self, waits_for: int, reply: bytes | Reply) -> None:
         """Queue an ack in the order of §4.6; it leaves when what it waits for is on disk."""
@@ -89,6 +98,10 @@ class AckLine(Sender):
         if due > self.broker.now_us:
             self._watch = self.broker.deadlines.at(due, self._held_too_long)
             return
+        self._give_up()
+
+    def _give_up(self) -> None:
+        self._watch = self._patience = None
         self.broker.limits.hit(limits.HELD_ACK_S)
         self.broker.count("closed.held_ack_s")
         self.close(Reason.SERVER_BUSY, "the store keeps nothing now")
@@ -103,8 +116,7 @@ class AckLine(Sender):
             if first.hold is not None and first.hold.open:
                 break
             if first.hold is not None and first.hold.error is not None:
-                if not self._fail_acks(first.replies):
-                    return
+                self._fail_acks(first.replies)
             else:
                 self._send_waiting(first)
             held.popleft()
@@ -117,20 +129,21 @@ class AckLine(Sender):
             self.read_on()
         self.broker.need_turn()
 
-    def _fail_acks(self, replies: list[bytes | Reply]) -> bool:
-        """What the store refused: 5 is told (quota exceeded), 3.1.1 is kept waiting; False when acks stay held."""
-        while replies:
-            reply = replies[0]
+    def _fail_acks(self, replies: list[bytes | Reply]) -> None:
+        """What the store refused: 5 is told (quota exceeded), 3.1.1 goes without."""
+        broker = self.broker
+        for reply in replies:
             answer = self._refusal(reply) if isinstance(reply, bytes) else reply.failed()
-            if answer is None:
-                break
-            replies.pop(0)
-            self._send_ack(answer)
-        if replies and sum(len(waiting.replies) for waiting in self._held or ()) >= self.broker.held_acks:
-            self.broker.limits.hit(limits.HELD_ACKS)
-            self.broker.count("closed.held_acks")
+            if answer is not None:
+                self._send_ack(answer)
+                continue
+            self.owed += 1
+            if self._patience is None:
+                self._patience = broker.deadlines.at(broker.now_us + broker.held_us, self._give_up)
+        if self.owed >= broker.held_acks:
+            broker.limits.hit(limits.HELD_ACKS)
+            broker.count("closed.held_acks")
             self.close(Reason.QUOTA_EXCEEDED, "the store keeps nothing now")
-        return not replies
 
     def _refusal(self, ack: bytes) -> bytes | None:
         """PUBACK or PUBREC as a refusal of version 5, which also ends the exchange (MQTT 5 §4.3.3).

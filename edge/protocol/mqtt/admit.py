@@ -170,8 +170,10 @@ class _Opening(Reply):
         return b""
 
     def failed(self) -> bytes:
-        """The store keeps nothing now: the session lives as long as its connection, and 5 says so."""
-        self._broker.set_expiry(self._session, 0)
+        """The store keeps nothing now. A session that is on disk stays the client's, with all that was acked for it, as
+        it lies there; a new one lives as long as its connection, and 5 says so."""
+        if not self._session.kept:
+            self._broker.set_expiry(self._session, 0)
         return self.kept()
 
 

@@ -17,7 +17,7 @@ from edge.protocol.mqtt.fields import Fault, violation
 from edge.protocol.mqtt.message import Message
 from edge.protocol.mqtt.properties import Prop, Properties
 from edge.protocol.mqtt.reasons import CONNACK_311, FROM_CLIENT, Packet, Reason
-from edge.protocol.mqtt.router import Route
+from edge.protocol.mqtt.router import ALARM, Route
 from edge.protocol.mqtt.session import Outgoing, Session
 from edge.protocol.mqtt.wire import AT_ONCE, JOURNAL, State, Wire
 
@@ -188,6 +188,8 @@ class Connection(AckLine):
         broker.batch.append(publish)
         if route.generation != broker.router.generation:
             broker.router.refresh(route)
+        if route.rank == ALARM:
+            broker.alarms.add(len(broker.batch) - 1)
         version, size, dirty, sent = self.version, stop - pos, broker.dirty, 0
         for found in route.plain:
             conn = found.session.conn
@@ -238,6 +240,8 @@ class Connection(AckLine):
         batch.append(publish)
         if route.generation != broker.router.generation:
             broker.router.refresh(route)
+        if route.rank == ALARM:
+            broker.alarms.add(position)
         for found in route.plain:
             if found.qos:
                 broker.offer(found.session, message, 1, False, ())
@@ -411,11 +415,12 @@ class Connection(AckLine):
         session = self.session
         assert session is not None  # noqa: S101 - open
         pubrec = b"\x50\x02" + packet_id.to_bytes(2, "big")
+        message.rank = route.rank
         known = not session.take(packet_id, message if session.durable else None)
         if session.durable:
             if not known:
-                self.broker.journal.incoming(session, packet_id, message)
-            self.ack(JOURNAL, pubrec)
+                self.broker.journal.incoming(session, packet_id, message, message.rank)
+            self.ack(self.broker.journal_of(message.rank), pubrec)
         elif known:
             self.ack(AT_ONCE, pubrec)
         else:
@@ -471,7 +476,8 @@ class Connection(AckLine):
         self._forget_backlog(out)
         if session.durable:
             self.broker.journal.outgoing(session, out)
-        self.ack(JOURNAL if session.durable else AT_ONCE, b"\x62\x02" + packet_id.to_bytes(2, "big"))
+        wait = self.broker.journal_of(out.message.rank) if session.durable else AT_ONCE
+        self.ack(wait, b"\x62\x02" + packet_id.to_bytes(2, "big"))
 
     def _forget_backlog(self, out: Outgoing) -> None:
         if self._backlog and out in self._backlog:
@@ -504,9 +510,9 @@ class Connection(AckLine):
         self.flush()
         self.state = State.CLOSED
         self.quick = 0
-        for deadline in (self._timeout, self._blocked, self._watch, self._paced):
+        for deadline in (self._timeout, self._blocked, self._watch, self._patience, self._paced):
             self.broker.deadlines.cancel(deadline)
-        self._timeout = self._blocked = self._watch = self._paced = None
+        self._timeout = self._blocked = self._watch = self._patience = self._paced = None
         self._held = self._backlog = self._replay = self._searches = None
         self._tail = bytearray()
         self._routes = {}

@@ -16,10 +16,10 @@ from edge.protocol.mqtt.deadlines import Deadline, Deadlines
 from edge.protocol.mqtt.fields import Fault
 from edge.protocol.mqtt.journal import Journal, Write
 from edge.protocol.mqtt.reasons import Reason
-from edge.protocol.mqtt.router import CLASSES, Retained, Route, Router
+from edge.protocol.mqtt.router import ALARM, CLASSES, Retained, Route, Router
 from edge.protocol.mqtt.sender import Sender
 from edge.protocol.mqtt.session import Bounds, Key, Outgoing, Session
-from edge.protocol.mqtt.wire import Reply
+from edge.protocol.mqtt.wire import JOURNAL, URGENT, Reply
 
 DECLARE_US = 3 * SECOND
 """How long a loss waits for a commit of something else before it makes one."""
@@ -56,6 +56,8 @@ class Core:
         self.sessions: dict[Key, Session] = {}
         self.connections: set[Connection] = set()
         self.batch: list[Publish] = []
+        self.alarms: set[int] = set()
+        """Positions in `batch` of what is of the class alarm."""
         self.acks: list[Ack] = []
         self.dirty: list[Sender] = []
         self.unfinished: list[Connection] = []
@@ -72,6 +74,7 @@ class Core:
         self._expiring: dict[str, Deadline] = {}
         """Retained messages that expire, by topic."""
         self.retrying: Deadline | None = None
+        self._recoveries = 0
         self.numbers = 0
         self.session_numbers = 0
         self.started_us = now().mono_us
@@ -126,6 +129,11 @@ class Core:
         self.journal.lost(CLASSES[rank], reason, user)
         if self._declaring is None:
             self._declaring = self.deadlines.at(self.now_us + DECLARE_US, self._declare)
+
+    @staticmethod
+    def journal_of(rank: int) -> int:
+        """What the ack of something waits for that the journal has and that is of class `rank`."""
+        return URGENT if rank == ALARM else JOURNAL
 
     def _declare(self) -> None:
         """Losses reach the ledger within seconds, also when nothing else is to be written."""

@@ -8,7 +8,7 @@ from edge.protocol.mqtt.core import Core
 from edge.protocol.mqtt.hold import Release
 from edge.protocol.mqtt.message import Message
 from edge.protocol.mqtt.reasons import Reason
-from edge.protocol.mqtt.router import Route
+from edge.protocol.mqtt.router import ALARM, Route
 from edge.protocol.mqtt.session import HELD, READY, Outgoing, Session, Subscription
 from edge.protocol.mqtt.topics import valid_topic
 from edge.protocol.mqtt.wire import AT_ONCE, JOURNAL
@@ -41,6 +41,8 @@ class Delivery(Core):
         message.rank = route.rank
         position = len(self.batch)
         self.batch.append(message.publish)
+        if message.rank == ALARM:
+            self.alarms.add(position)
         noted = self.journal.count
         if message.publish.retain:
             self._retain(message)
@@ -63,7 +65,7 @@ class Delivery(Core):
             self.lost("retained_full", message.rank, message.source.user if message.source else "")
             return
         self.retained.put(message)
-        self.journal.retain(topic, message)
+        self.journal.retain(topic, message, message.rank)
         self._watch_retained(message)
 
     def _watch_retained(self, message: Message) -> None:
@@ -76,8 +78,9 @@ class Delivery(Core):
 
     def _forget_retained(self, topic: str) -> None:
         self.deadlines.cancel(self._expiring.pop(topic, None))
-        if self.retained.take(topic) is not None:
-            self.journal.retain(topic, None)
+        old = self.retained.take(topic)
+        if old is not None:
+            self.journal.retain(topic, None, old.rank)
 
     def take_up(self, message: Message) -> None:
         """A retained message that the store had."""
@@ -182,8 +185,10 @@ class Delivery(Core):
         pubcomp = b"\x70\x02" + packet_id.to_bytes(2, "big")
         incoming = session.incoming
         if not incoming or packet_id not in incoming:
+            # It may have been forgotten a moment ago: until that is on disk, a restart would still know the message.
             unknown = bytes((Reason.PACKET_ID_NOT_FOUND,)) if connection.version == 5 else b""
-            connection.ack(AT_ONCE, bytes((0x70, 2 + len(unknown))) + pubcomp[2:] + unknown)
+            wait = JOURNAL if session.durable else AT_ONCE
+            connection.ack(wait, bytes((0x70, 2 + len(unknown))) + pubcomp[2:] + unknown)
             return
         message = incoming[packet_id]
         if message is None:
@@ -196,6 +201,8 @@ class Delivery(Core):
             return
         position = len(self.batch)
         self.batch.append(message.publish)
+        if message.rank == ALARM:
+            self.alarms.add(position)
         if not message.routed:
             message.routed = True
             if message.publish.retain:
@@ -204,16 +211,18 @@ class Delivery(Core):
         self.releasing[key] = connection
         connection.ack(position, Release(self, session, packet_id, pubcomp))
 
-    def forget_incoming(self, session: Session, packet_id: int) -> None:
-        """A QoS 2 packet id is free again."""
-        (session.incoming or {}).pop(packet_id, None)
+    def forget_incoming(self, session: Session, packet_id: int) -> int:
+        """A QoS 2 packet id is free again; the class of its message."""
+        message = (session.incoming or {}).pop(packet_id, None)
+        rank = 0 if message is None else message.rank
         if session.durable:
-            self.journal.incoming(session, packet_id, False)
+            self.journal.incoming(session, packet_id, False, rank)
+        return rank
 
     def released(self, session: Session, packet_id: int, pubcomp: bytes, error: BaseException | None) -> None:
         """What a released QoS 2 message left behind is on disk: forget its packet id, then say so."""
         connection = self.releasing.pop((session.number, packet_id))
         if error is None:
-            self.forget_incoming(session, packet_id)
-            connection.ack(JOURNAL, pubcomp)
+            rank = self.forget_incoming(session, packet_id)
+            connection.ack(self.journal_of(rank), pubcomp)
             self.need_turn()

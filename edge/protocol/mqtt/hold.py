@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from edge.protocol.mqtt.ackline import AckLine
-from edge.protocol.mqtt.wire import JOURNAL, Reply
+from edge.protocol.mqtt.wire import Reply
 
 if TYPE_CHECKING:
     from edge.protocol.mqtt.delivery import Delivery
@@ -51,11 +51,11 @@ class Release(Reply):
         if kept:
             message = (session.incoming or {}).get(packet_id)
             if message is not None and broker.sessions.get(session.key) is session:
-                broker.journal.incoming(session, packet_id, message)
+                broker.journal.incoming(session, packet_id, message, message.rank)
             hold.calls.append(lambda error: broker.released(session, packet_id, self._pubcomp, error))
             return
         latest = broker.releasing.pop((session.number, packet_id), connection)
-        broker.forget_incoming(session, packet_id)
+        rank = broker.forget_incoming(session, packet_id)
         self.data = self._pubcomp
         if latest is not connection:
-            latest.ack(JOURNAL, self._pubcomp)
+            latest.ack(broker.journal_of(rank), self._pubcomp)

@@ -15,6 +15,8 @@ _Place = tuple[int, str]
 
 CLASSES = ("telemetry", "state", "alarm")
 """Traffic classes, least important first: what goes first when room runs out."""
+ALARM = CLASSES.index("alarm")
+"""The class that a full disk still takes."""
 
 
 def rank_of(klass: str) -> int:

@@ -89,6 +89,7 @@ class Session:
         "expiry_s",
         "incoming",
         "inflight",
+        "kept",
         "key",
         "next_id",
         "number",
@@ -111,6 +112,8 @@ class Session:
         self.durable = False
         self.stored = False
         """Whether there is a row of it, so that removing it must be written."""
+        self.kept = False
+        """Whether that row is on disk."""
         self.expiry_s = 0
         self.expires_us: int | None = None
         self.expiry: Deadline | None = None

@@ -8,9 +8,11 @@ from collections.abc import Iterable
 from edge.contract.bus import Publish
 from edge.protocol.mqtt.delivery import Delivery
 from edge.protocol.mqtt.hold import Hold, Release
+from edge.protocol.mqtt.reasons import Reason
+from edge.protocol.mqtt.router import ALARM
 from edge.protocol.mqtt.sender import Sender
 from edge.protocol.mqtt.session import READY, Outgoing, Session
-from edge.protocol.mqtt.wire import JOURNAL
+from edge.protocol.mqtt.wire import JOURNAL, URGENT
 
 logger = logging.getLogger(__name__)
 
@@ -34,9 +36,10 @@ class Turns(Delivery):
         if self.batch or self.acks:
             self._settle_turn()
         if self._unsent:
-            unsent, self._unsent = self._unsent, []
-            self.journal.after(lambda error: self._durable(unsent, error))
+            self._await_journal()
         self.journal.flush(self.now_us)
+        if self.journal.recoveries != self._recoveries:
+            self._send_again()
         if self.journal.failing and self.retrying is None:
             self.retrying = self.deadlines.at(self.journal.retry_us, self._retry)
         dirty, self.dirty = self.dirty, []
@@ -45,6 +48,23 @@ class Turns(Delivery):
             if sender.stalled:
                 sender.pump()
         self.moment = None
+
+    def _await_journal(self) -> None:
+        """Alarms do not wait for what a full disk refuses."""
+        unsent, self._unsent = self._unsent, []
+        alarms = [one for one in unsent if one[1].message.rank == ALARM]
+        others = [one for one in unsent if one[1].message.rank != ALARM]
+        if alarms:
+            self.journal.after(lambda error: self._durable(alarms, error), urgent=True)
+        if others:
+            self.journal.after(lambda error: self._durable(others, error))
+
+    def _send_again(self) -> None:
+        """The store takes everything again: who waits for an ack that never comes is to send again now."""
+        self._recoveries = self.journal.recoveries
+        for connection in [one for one in self.connections if one.owed]:
+            self.count("closed.store_well_again")
+            connection.close(Reason.SERVER_BUSY, "send again what was not acked")
 
     def _retry(self) -> None:
         """Try the store again: the turn that follows hands over what it refused."""
@@ -65,27 +85,43 @@ class Turns(Delivery):
 
     def _settle_turn(self) -> None:
         batch, self.batch = self.batch, []
+        alarms, self.alarms = self.alarms, set()
         self.messages_in += len(batch)
         acks, self.acks = self.acks, []
         journaled, self.journaled = self.journaled, set()
-        hold = Hold()
-        kept = self._offer_to_sinks(batch, hold, bool(acks)) if batch else set()
-        on_journal = bool(kept & journaled) if journaled else False
+        hold, urgent = Hold(), Hold()
+        kept = self._offer(batch, alarms, hold, urgent, bool(acks)) if batch else set()
+        both = kept & journaled if journaled else kept and journaled
+        on_journal = {hold: bool(both - alarms), urgent: bool(both & alarms)}
         for waits_for, connection, reply in acks:
-            if waits_for in kept:
-                wait: Hold | None = hold
-            elif waits_for == JOURNAL or waits_for in journaled:
-                wait, on_journal = hold, True
-            else:
-                wait = None
+            mine = urgent if waits_for in alarms or waits_for == URGENT else hold
+            wait: Hold | None = None
             if isinstance(reply, Release):
-                reply.decide(waits_for in kept, hold, connection)
-                wait, on_journal = hold, True
+                reply.decide(waits_for in kept, mine, connection)
+                wait, on_journal[mine] = mine, True
+            elif waits_for in kept:
+                wait = mine
+            elif waits_for in (JOURNAL, URGENT) or waits_for in journaled:
+                wait, on_journal[mine] = mine, True
             connection.acked_with(reply, wait)
-        if on_journal:
-            hold.open += 1
-            self.journal.after(hold.done)
-        hold.done()
+        for one, waits in on_journal.items():
+            if waits:
+                one.open += 1
+                self.journal.after(one.done, urgent=one is urgent)
+            one.done()
+
+    def _offer(self, batch: list[Publish], alarms: set[int], hold: Hold, urgent: Hold, matters: bool) -> set[int]:
+        """Hand the batch to the sinks, alarms apart and first: when the store refuses the rest, they are no part of
+        it. The positions that some sink keeps."""
+        if not alarms:
+            return self._offer_to_sinks(batch, hold, matters)
+        kept: set[int] = set()
+        others = [at for at in range(len(batch)) if at not in alarms]
+        for places, wait in ((sorted(alarms), urgent), (others, hold)):
+            if places:
+                mine = self._offer_to_sinks([batch[at] for at in places], wait, matters)
+                kept.update(places[at] for at in mine)
+        return kept
 
     def _offer_to_sinks(self, batch: list[Publish], hold: Hold, matters: bool) -> set[int]:
         """The positions that some sink keeps, where that `matters`: somebody waits for an ack."""

@@ -5,8 +5,9 @@ from __future__ import annotations
 from enum import Enum
 from typing import Protocol
 
-AT_ONCE, JOURNAL = -2, -1
-"""What an ack waits for besides the position of a message in the batch: nothing of its own; the journal."""
+URGENT, AT_ONCE, JOURNAL = -3, -2, -1
+"""What an ack waits for besides the position of a message in the batch: what the journal has of alarms; nothing of its
+own; the whole journal."""
 
 
 class State(Enum):

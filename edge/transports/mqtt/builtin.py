@@ -215,7 +215,7 @@ class BuiltinEngine:
             done(result if isinstance(result, BaseException) else None)
             self._broker.need_turn()
 
-        self._hot.write(tables.commit(changes, self._clock.now(), self._texts), finished)
+        self._hot.write(tables.commit(changes, self._clock.now(), self._texts), finished, urgent=changes.urgent)
 
     def _here(self, stamp: Stamp) -> int:
         """A moment, maybe of another boot, on this boot's monotonic clock (may be negative)."""

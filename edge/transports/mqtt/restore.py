@@ -22,7 +22,7 @@ WILL_GRACE_US = 30 * SECOND
 def restore(broker: Broker, stored: Stored, here: Here) -> None:
     """Fill an empty broker. What has expired meanwhile ends in the first turn."""
     for row in stored.retained:
-        broker.take_up(_message(row, here, retain=True))
+        broker.take_up(_message(broker, row, here, retain=True))
     sessions = {row.number: _session(broker, row, here) for row in stored.sessions}
     for sub in stored.subscriptions:
         session = sessions.get(sub.session)
@@ -43,11 +43,11 @@ def restore(broker: Broker, stored: Stored, here: Here) -> None:
         session = sessions.get(row_out.session)
         broker.numbers = max(broker.numbers, row_out.number)
         if session is not None:
-            _outgoing(session, row_out, here)
+            _outgoing(broker, session, row_out, here)
     for row_in in stored.incoming:
         session = sessions.get(row_in.session)
         if session is not None:
-            message = _message(row_in.message, here, retain=row_in.retain)
+            message = _message(broker, row_in.message, here, retain=row_in.retain)
             message.routed = row_in.routed
             session.take(row_in.packet_id, message)
     for session in sessions.values():
@@ -57,11 +57,12 @@ def restore(broker: Broker, stored: Stored, here: Here) -> None:
     broker.need_turn()
 
 
-def _message(row: StoredMessage, here: Here, *, retain: bool) -> Message:
+def _message(broker: Broker, row: StoredMessage, here: Here, *, retain: bool) -> Message:
+    """Its traffic class is what its topic's is now: capabilities are loaded before the bus."""
     at = Stamp(row.boot, row.mono_us)
     publish = Publish(row.topic, row.payload, row.qos, retain, row.who, at, live=False)
     expires = None if row.expires_us is None else here(Stamp(row.boot, row.expires_us))
-    return Message(publish, head_of(row.topic), row.extra, expires)
+    return Message(publish, head_of(row.topic), row.extra, expires, rank=broker.router.rank(row.topic))
 
 
 def _session(broker: Broker, row: StoredSession, here: Here) -> Session:
@@ -71,7 +72,7 @@ def _session(broker: Broker, row: StoredSession, here: Here) -> Session:
     rights = Rights(Admission(row.who, row.user, ("#",), ("#", "$SYS/#")), row.client_id)
     session = Session((row.user, row.client_id), row.number, rights, row.who)
     now_us = broker.now_us
-    session.stored = True
+    session.stored = session.kept = True
     broker.set_expiry(session, row.expiry_s)
     session.since_us = now_us if row.since_us < 0 else here(Stamp(row.boot, row.since_us))
     session.expires_us = session.since_us + session.expiry_s * SECOND
@@ -83,14 +84,18 @@ def _session(broker: Broker, row: StoredSession, here: Here) -> Session:
     return session
 
 
-def _outgoing(session: Session, row: StoredOutgoing, here: Here) -> None:
-    out = Outgoing(row.number, _message(row.message, here, retain=row.retain), row.granted, row.retain, row.ids)
+def _outgoing(broker: Broker, session: Session, row: StoredOutgoing, here: Here) -> None:
+    message = _message(broker, row.message, here, retain=row.retain)
+    out = Outgoing(row.number, message, row.granted, row.retain, row.ids)
     out.stored = out.written = True
     out.packet_id, out.state = row.packet_id, row.state
-    if out.packet_id:
-        out.state = max(row.state, SENT)
-        session.inflight[out.packet_id] = out
-        session.next_id = out.packet_id % 0xFFFF + 1
-    else:
+    if not out.packet_id:
         out.state = WAITING
         session.enqueue(out)
+        return
+    out.state = max(row.state, SENT)
+    earlier = session.inflight.pop(out.packet_id, None)
+    if earlier is not None:  # the client had acked it, and a full disk did not take that
+        broker.journal.settled(session, earlier)
+    session.inflight[out.packet_id] = out
+    session.next_id = out.packet_id % 0xFFFF + 1

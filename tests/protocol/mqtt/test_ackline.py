@@ -6,6 +6,7 @@ import pytest
 
 from edge.contract.errors import StorageFull
 from edge.protocol.mqtt.codec import V5, V311, Ack, Connect, Disconnect, Ping, PublishPacket
+from edge.protocol.mqtt.message import Message
 from edge.protocol.mqtt.properties import Prop
 from edge.protocol.mqtt.reasons import Packet, Reason
 from tests.protocol.mqtt.box import Box, Client
@@ -146,12 +147,103 @@ def test_version_5_is_told_what_the_store_refuses() -> None:
 
 
 def test_a_client_of_3_1_1_gets_no_ack_for_what_the_store_refuses() -> None:
+    """What came after it is acked, still in order (MQTT-4.6.0-2): that one ack never leaves here."""
     box = Box()
     kept(box)
     client = box.client().publish("keep/a", b"", 1, 1).publish("a", b"", 1, 2)
     box.keep(StorageFull())
-    assert acked(client) == []
+    assert acked(client) == [2]
     assert client.open
+    assert client.connection.owed == 1
+
+
+def test_who_goes_without_an_ack_is_closed_in_time_to_send_again() -> None:
+    """From the first ack that the client does not get, whatever else is acked meanwhile."""
+    box = Box()
+    kept(box)
+    client = box.client().publish("keep/a", b"", 1, 1)
+    box.keep(StorageFull())
+    box.pass_(20)
+    client.publish("a", b"", 1, 2).publish("keep/a", b"", 1, 3)
+    box.keep(StorageFull())
+    assert acked(client) == [2]
+    box.pass_(9.9)
+    assert client.open
+    box.pass_(0.1)
+    assert not client.open
+    assert box.limits.hits["mqtt.held_ack_s"] == 1
+
+
+def test_once_the_store_is_well_again_who_went_without_an_ack_is_closed_at_once() -> None:
+    """A client of 3.1.1 sends again only after a reconnect (MQTT-4.4.0-1); others stay."""
+    box = Box(instant=False)
+    client, other = box.client("c"), box.client("o")
+    client.publish("a", b"x", 1, 1, retain=True)
+    box.commit(StorageFull())
+    assert acked(client) == []
+    box.pass_(1)
+    assert client.open
+    box.commit()
+    box.turn()
+    assert not client.open
+    assert other.open
+    assert box.broker.counters["closed.store_well_again"] == 1
+
+
+def alarms(box: Box) -> None:
+    """What lies under `alarm/` is of that class, and kept by the sinks like what lies under `keep/`."""
+    box.traffic = lambda topic: "alarm" if topic.startswith("alarm/") else "telemetry"
+    box.keeps = lambda publish: publish.topic.startswith(("keep/", "alarm/"))
+
+
+@pytest.mark.parametrize("together", [True, False])
+def test_an_alarm_does_not_wait_for_what_the_sinks_refuse_in_the_same_turn(together: bool) -> None:
+    """On one connection or two; the sinks see alarms as a batch of their own."""
+    box = Box()
+    alarms(box)
+    one = box.client("1")
+    two = one if together else box.client("2")
+    for client, topic, packet_id in ((one, b"keep/a", 1), (two, b"alarm/a", 2), (one, b"keep/b", 3)):
+        client.connection.receive(b"\x32" + bytes((len(topic) + 4, 0, len(topic))) + topic + bytes((0, packet_id)))
+    box.turn()
+    assert [[one.topic for one in batch] for batch in box.batches] == [["alarm/a"], ["keep/a", "keep/b"]]
+    box.kept.pop(1)(StorageFull())
+    box.turn()
+    assert acked(two) == []
+    box.keep()
+    assert acked(two) == [2]
+    assert one.connection.owed == 2
+
+
+@pytest.mark.parametrize("qos", [1, 2])
+def test_an_alarm_for_a_stored_session_is_acked_while_the_store_refuses_everything_else(qos: int) -> None:
+    """Its copy goes down alone; what a full disk refused waits in memory and goes down once there is room."""
+    box = Box()
+    box.traffic = lambda topic: topic
+    box.client("s", clean=False).subscribe("#", qos=2)
+    publisher, other = box.client("p", clean=False), box.client("o", clean=False)
+    box.instant = False
+    for client, topic in ((publisher, "alarm"), (other, "telemetry")):
+        client.connection.receive(
+            b"".join((bytes((0x30 | qos << 1, len(topic) + 5, 0, len(topic))), topic.encode(), b"\0\7x"))
+        )
+    box.turn()
+    box.commit(StorageFull())
+    box.turn()
+    [(changes, _)] = box.disk
+    assert changes.urgent
+    rows = [row.message for row in changes.outgoing.values() if row is not None]
+    rows += [row for row in changes.incoming.values() if isinstance(row, Message)]
+    assert [row.publish.topic for row in rows] == ["alarm"]
+    box.commit()
+    assert acked(publisher) == [7]
+    assert acked(other) == []
+    box.pass_(1)
+    [(changes, _)] = box.disk
+    assert not changes.urgent
+    assert len(changes.outgoing) + len(changes.incoming) >= 1
+    box.commit()
+    assert box.broker.journal.idle
 
 
 @pytest.mark.limit("mqtt.held_acks")

@@ -8,7 +8,7 @@ from edge.contract.bus import Admission
 from edge.contract.principal import Kind, Principal
 from edge.protocol.mqtt import codec
 from edge.protocol.mqtt.codec import V5, V311, Connack, Connect, Disconnect, Will
-from edge.protocol.mqtt.properties import Prop
+from edge.protocol.mqtt.properties import Prop, Properties
 from edge.protocol.mqtt.reasons import Reason
 from tests.protocol.mqtt.box import Box
 
@@ -359,6 +359,30 @@ def test_a_store_that_keeps_nothing_gives_a_session_for_the_connection_only() ->
     assert client.take(Connack).properties[Prop.SESSION_EXPIRY] == 0
     client.drop()
     assert not box.broker.sessions
+
+
+@pytest.mark.parametrize("version", [V311, V5])
+def test_a_session_on_disk_stays_the_clients_when_the_store_keeps_nothing(version: int) -> None:
+    """With all that was acked for it: that it is connected now is nothing that must be kept."""
+    box = Box()
+    found: Properties = {Prop.SESSION_EXPIRY: 60} if version == V5 else {}
+    reader = box.client("c", version=version, clean=False, properties=found)
+    reader.subscribe("a", qos=1)
+    reader.drop()
+    box.client("p").publish("a", b"x", 1)
+    box.instant = False
+    client = box.wire()
+    client.version = version
+    client.send(Connect("c", clean=False, version=version, user="lamp", properties=found))
+    box.commit(OSError("disk full"))
+    connack, message = client.read()
+    assert isinstance(connack, Connack)
+    assert connack.session_present
+    assert Prop.SESSION_EXPIRY not in connack.properties
+    assert isinstance(message, codec.PublishPacket)
+    client.drop()
+    assert box.broker.sessions["lamp", "c"].durable
+    assert len(list(box.broker.sessions["lamp", "c"].pending())) == 1
 
 
 def test_expelling_a_user_closes_and_forgets() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from edge.contract.bus import Admission, Publish
+from edge.contract.errors import StorageFull
 from edge.contract.principal import NODE
 from edge.contract.time import SECOND
 from edge.protocol.mqtt.codec import V5, Ack, PublishPacket
@@ -155,3 +156,25 @@ def test_a_pubrel_for_an_unknown_packet_id_is_answered_in_the_words_of_each_vers
 
 def test_the_broker_hands_out_as_a_delivery_does() -> None:
     assert isinstance(Box().broker, Delivery)
+
+
+def test_a_pubrel_sent_again_is_answered_once_its_message_and_packet_id_are_on_disk() -> None:
+    """Else a client that goes on under that packet id would meet its old message after a restart."""
+    box = Box()
+    box.client("s", clean=False).subscribe("a", qos=1)
+    publisher = box.client("p", clean=False).publish("a", b"x", 2, 5)
+    box.instant = False
+    publisher.read()
+    publisher.send(Ack(Packet.PUBREL, 5))
+    box.commit(StorageFull())
+    publisher.send(Ack(Packet.PUBREL, 5))
+    assert publisher.read() == []
+    box.pass_(1)
+    publisher.send(Ack(Packet.PUBREL, 5))
+    box.commit()
+    box.turn()
+    assert not publisher.open, "it is to send again what it had no answer for"
+    box.instant = True
+    again = box.client("p", clean=False)
+    assert again.connack.session_present
+    assert again.send(Ack(Packet.PUBREL, 5)).take(Ack) == Ack(Packet.PUBCOMP, 5)

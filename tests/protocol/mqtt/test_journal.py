@@ -10,6 +10,8 @@ from edge.protocol.mqtt.codec import V311, Ack
 from edge.protocol.mqtt.journal import Changes, Journal
 from edge.protocol.mqtt.message import Message, head_of
 from edge.protocol.mqtt.reasons import Packet
+from edge.protocol.mqtt.router import ALARM
+from edge.protocol.mqtt.session import Session
 from tests.protocol.mqtt.box import Box
 
 
@@ -30,8 +32,132 @@ class Disk:
         return changes
 
 
-def message(topic: str) -> Message:
-    return Message(Publish(topic, b"x", 1, True, GUEST, Stamp(1, 0)), head_of(topic))
+def message(topic: str, rank: int = 0) -> Message:
+    return Message(Publish(topic, b"x", 1, True, GUEST, Stamp(1, 0)), head_of(topic), rank=rank)
+
+
+class Refusing(Disk):
+    """A store that has refused telemetry `t` and alarm `a`, and was told of by who waits for each."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.journal.retain("t", message("t"))
+        self.journal.retain("a", message("a", ALARM), ALARM)
+        self.after("t")
+        self.urgently("a")
+        self.journal.flush(0)
+        self.error = OSError("disk full")
+        assert set(self.finish(self.error).retained) == {"t", "a"}
+        assert self.told == [("t", self.error)]
+
+    def urgently(self, name: str) -> None:
+        self.journal.after(lambda error: self.told.append((name, error)), urgent=True)
+
+
+def test_alarms_go_down_alone_when_the_store_refuses_the_whole() -> None:
+    disk = Refusing()
+    disk.journal.flush(1)
+    assert disk.commits[0][0].urgent
+    assert set(disk.finish().retained) == {"a"}
+    assert disk.told[1:] == [("a", None)]
+    disk.journal.flush(2)
+    assert disk.commits == [], "the rest has its time"
+    disk.journal.flush(SECOND)
+    assert set(disk.finish().retained) == {"t"}
+    assert disk.journal.idle
+    assert disk.journal.recoveries == 1
+
+
+def test_a_store_that_refuses_even_alarms_is_left_alone_for_a_while() -> None:
+    disk = Refusing()
+    disk.journal.flush(1)
+    last = OSError("no reserve")
+    disk.finish(last)
+    disk.urgently("b")
+    disk.journal.flush(2)
+    assert disk.told[1:] == [("a", last), ("b", last)]
+    assert disk.commits == []
+    disk.journal.flush(SECOND)
+    assert set(disk.finish(disk.error).retained) == {"t", "a"}
+    disk.urgently("c")
+    disk.journal.flush(SECOND + 1)
+    assert disk.commits[0][0].urgent, "another try each time"
+
+
+def test_alarms_that_nobody_waits_for_wait_for_the_rest() -> None:
+    disk = Disk()
+    disk.journal.retain("a", message("a", ALARM), ALARM)
+    disk.journal.flush(0)
+    disk.finish(OSError())
+    disk.journal.flush(1)
+    assert disk.commits == []
+    assert disk.journal.failing
+
+
+def test_who_waits_for_alarms_only_is_told_at_once_when_there_are_none() -> None:
+    disk = Disk()
+    disk.journal.retain("t", message("t"))
+    disk.journal.flush(0)
+    disk.finish(OSError())
+    disk.journal.after(lambda error: disk.told.append(("a", error)), urgent=True)
+    disk.journal.flush(1)
+    assert disk.told == [("a", None)]
+    assert disk.commits == []
+
+
+def test_the_loss_of_an_alarm_is_written_with_alarms() -> None:
+    disk = Refusing()
+    disk.journal.lost("alarm", "queue_full", "lamp")
+    disk.journal.lost("telemetry", "queue_full", "lamp")
+    disk.journal.flush(1)
+    assert disk.finish().losses == {("alarm", "queue_full", "lamp"): 1}
+    disk.journal.lost("alarm", "queue_full", "lamp")
+    disk.urgently("b")
+    disk.journal.flush(2)
+    assert disk.finish().losses == {("alarm", "queue_full", "lamp"): 1}
+    assert disk.told[-1] == ("b", None)
+
+
+def test_the_last_note_of_a_row_counts_when_its_class_has_changed() -> None:
+    """Whatever was under way, and whether or not it was taken."""
+    disk = Refusing()
+    newer, newest = message("t", ALARM), message("t")
+    disk.journal.retain("t", newer, ALARM)
+    disk.urgently("t")
+    disk.journal.flush(1)
+    disk.journal.retain("t", newest)
+    assert disk.commits[0][0].retained["t"] is newer
+    disk.finish(OSError())
+    disk.journal.flush(SECOND)
+    changes = disk.finish(OSError()).retained
+    assert changes["t"] is newest
+    assert set(changes) == {"t", "a"}
+
+
+def test_a_packet_id_is_one_row_whatever_the_class_of_its_messages() -> None:
+    disk, session = Disk(), Session(("lamp", "c"), 5, None, GUEST)  # type: ignore[arg-type]
+    first, second = message("a", ALARM), message("t")
+    disk.journal.incoming(session, 7, first, ALARM)
+    disk.journal.flush(0)
+    disk.journal.incoming(session, 7, False, ALARM)
+    disk.journal.incoming(session, 7, second)
+    disk.finish(OSError())
+    disk.journal.flush(SECOND)
+    assert disk.finish().incoming == {(5, 7): second}
+
+
+def test_a_session_is_known_to_be_on_disk_once_its_row_is() -> None:
+    disk, session = Disk(), Session(("lamp", "c"), 5, None, GUEST)  # type: ignore[arg-type]
+    disk.journal.session(session)
+    disk.journal.flush(0)
+    assert not session.kept
+    disk.finish()
+    assert session.kept
+    disk.journal.session(session)
+    disk.journal.flush(0)
+    disk.journal.forget(session)
+    disk.finish()
+    assert not session.kept, "it goes with the next commit"
 
 
 def test_what_gathers_while_a_commit_runs_is_the_next_commit() -> None:

@@ -1,6 +1,7 @@
 """Any order of packets, lost packets, reconnects and crashes: QoS 1 arrives at least once, QoS 2 exactly once.
 
-The broker is the real one over real SQL; a crash keeps what was committed and nothing else.
+The broker is the real one over real SQL; a crash keeps what was committed and nothing else. A full disk takes alarms
+only.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from edge.contract.bus import Done
+from edge.contract.errors import StorageFull
 from edge.contract.gap import Gap
 from edge.contract.time import SECOND, Stamp
 from edge.protocol.mqtt import codec
@@ -21,6 +23,7 @@ from edge.protocol.mqtt.codec import V5, V311, Ack, Connect, Disconnect, Publish
 from edge.protocol.mqtt.journal import Changes
 from edge.protocol.mqtt.properties import Prop, Properties
 from edge.protocol.mqtt.reasons import Packet, Reason
+from edge.protocol.mqtt.router import ALARM
 from edge.store import mqtt as tables
 from edge.transports.mqtt.restore import WILL_GRACE_US, restore
 from tests.protocol.mqtt.box import Box, Client
@@ -50,7 +53,9 @@ class DiskBox(Box):
     def __init__(self, store: Disk, boot: int = 1, **limits: int) -> None:
         self.store = store
         self.work: list[Any] = []
+        self.full = False
         super().__init__(instant=False, **limits)
+        self.traffic = lambda topic: "alarm" if topic.endswith("/alarm") else "telemetry"
         self.now_us = boot * 1000 * SECOND
         self.broker._now = lambda: Stamp(boot, self.now_us)
         restore(self.broker, tables.load(store), self._here)  # type: ignore[arg-type]
@@ -66,6 +71,8 @@ class DiskBox(Box):
 
     def commit(self, error: BaseException | None = None) -> None:
         work = self.work.pop(0)
+        if self.full and not self.disk[0][0].urgent:
+            error = StorageFull()
         if error is None:
             work(self.store)
         super().commit(error)
@@ -96,6 +103,7 @@ class Exchange(RuleBasedStateMachine):
         self.sent = 0
         self.unacked: dict[int, tuple[int, bytes, bool]] = {}
         """Of the publisher: packet id → QoS, payload, whether PUBREC came."""
+        self.topics: dict[bytes, str] = {}
         self.delivered: list[tuple[bytes, int]] = []
         self.known: set[int] = set()
         """QoS 2 ids that the subscriber has and has not been released of."""
@@ -103,6 +111,7 @@ class Exchange(RuleBasedStateMachine):
         self.refused: set[bytes] = set()
         """Told so: they may have arrived all the same, but need not."""
         self._boot()
+        self._dial("writer").drop()
         reader = self.reader = self._dial("reader")
         reader.send(codec.Subscribe(1, [codec.Wish("t/#", 2)]))
         self.box.settle()
@@ -133,18 +142,19 @@ class Exchange(RuleBasedStateMachine):
             if received:
                 self.writer.send(Ack(Packet.PUBREL, packet_id))
             else:
-                self.writer.send(PublishPacket("t/x", payload, qos, dup=True, packet_id=packet_id))
+                self.writer.send(PublishPacket(self.topics[payload], payload, qos, dup=True, packet_id=packet_id))
 
     @precondition(lambda self: self.writer is not None and len(self.unacked) < 5)
-    @rule(qos=st.integers(1, 2), retain=st.booleans())
-    def publishes(self, qos: int, retain: bool) -> None:
+    @rule(qos=st.integers(1, 2), retain=st.booleans(), topic=st.sampled_from(["t/x", "t/alarm"]))
+    def publishes(self, qos: int, retain: bool, topic: str) -> None:
         assert self.writer is not None
         self.sent += 1
         packet_id = next(at for at in range(1, 100) if at not in self.unacked)
         payload = b"%d\x00\xff" % self.sent
         self.unacked[packet_id] = (qos, payload, False)
+        self.topics[payload] = topic
         self.published.append((payload, qos))
-        self.writer.send(PublishPacket("t/x", payload, qos, retain, packet_id=packet_id))
+        self.writer.send(PublishPacket(topic, payload, qos, retain, packet_id=packet_id))
 
     @precondition(lambda self: self.writer is not None)
     @rule()
@@ -222,6 +232,15 @@ class Exchange(RuleBasedStateMachine):
     @rule()
     def disk_fails_once(self) -> None:
         self.box.commit(OSError("disk full"))
+        self._time_passes()
+
+    @rule(full=st.booleans())
+    def disk_gets_full_or_has_room(self, full: bool) -> None:
+        self.box.full = full
+        self._time_passes()
+
+    def _time_passes(self) -> None:
+        """Enough for another try of the store."""
         self.box.now_us += 2 * SECOND
         self.box.broker.tick()
         self.box.turn()
@@ -235,9 +254,9 @@ class Exchange(RuleBasedStateMachine):
     @rule(boots=st.integers(0, 1))
     def node_crashes(self, boots: int) -> None:
         self.boot += boots
-        at = self.box.now_us
+        at, full = self.box.now_us, self.box.full
         self._boot()
-        self.box.now_us = max(self.box.now_us, at)
+        self.box.now_us, self.box.full = max(self.box.now_us, at), full
 
     @invariant()
     def qos_2_comes_once(self) -> None:
@@ -252,10 +271,11 @@ class Exchange(RuleBasedStateMachine):
         if not hasattr(self, "delivered"):
             return
         for qos in (1, 2):
-            seen = dict.fromkeys(payload for payload, of in self.delivered if of == qos)
-            order = [at for payload in seen if (at := self._number(payload)) is not None]
-            if qos == 1:
-                assert order == sorted(order)
+            for topic in ("t/x", "t/alarm"):
+                seen = dict.fromkeys(one for one, of in self.delivered if of == qos and self.topics[one] == topic)
+                order = [at for payload in seen if (at := self._number(payload)) is not None]
+                if qos == 1:
+                    assert order == sorted(order)
 
     def _number(self, payload: bytes) -> int:
         return int(payload.split(b"\x00")[0])
@@ -263,7 +283,9 @@ class Exchange(RuleBasedStateMachine):
     def teardown(self) -> None:
         if not hasattr(self, "box"):
             return
+        self.box.full = False
         for turn in range(200):
+            self._time_passes()
             if turn % 20 == 19:
                 self.publisher_is_cut()
             if self.writer is None:
@@ -383,3 +405,81 @@ def test_numbers_go_on_after_a_restart() -> None:
     again = DiskBox(store)
     assert again.broker.numbers == box.broker.numbers
     assert again.broker.session_numbers == box.broker.session_numbers
+
+
+def test_messages_come_back_in_their_traffic_class() -> None:
+    """What goes first when a queue is full must not change with a restart."""
+    store = Disk()
+    box = DiskBox(store)
+    box.client("c", clean=False)
+    box.settle()
+    session = box.broker.sessions["lamp", "c"]
+    assert session.conn is not None
+    session.conn.receive(codec.encode(codec.Subscribe(1, [codec.Wish("#", 1)]), V311))
+    box.settle()
+    session.conn.lost()
+    box.settle()
+    for topic in ("t/alarm", "t/x"):
+        box.host(topic, b"1", 1, retain=True)
+        box.settle()
+    again = DiskBox(store, queue_messages=1)
+    [alarm, telemetry] = again.broker.sessions["lamp", "c"].queue or ()
+    assert [alarm.message.rank, telemetry.message.rank] == [ALARM, 0]
+    kept = again.broker.retained.get("t/alarm", 0)
+    assert kept is not None
+    assert kept.rank == ALARM
+    again.host("t/x", b"2", 1)
+    again.settle()
+    assert [out.message.publish.topic for out in again.broker.sessions["lamp", "c"].queue or ()] == ["t/alarm"]
+
+
+def test_a_session_on_disk_and_all_that_was_acked_for_it_survive_a_connection_on_a_full_disk() -> None:
+    store = Disk()
+    box = DiskBox(store)
+    box.client("c", clean=False)
+    box.settle()
+    session = box.broker.sessions["lamp", "c"]
+    assert session.conn is not None
+    session.conn.receive(codec.encode(codec.Subscribe(1, [codec.Wish("#", 1)]), V311))
+    box.settle()
+    session.conn.lost()
+    box.settle()
+    for payload in (b"1", b"2"):
+        box.host("t/x", payload, 1)
+        box.settle()
+    box.full = True
+    for _ in range(2):
+        client = box.wire()
+        client.send(Connect("c", clean=False, user="lamp"))
+        box.settle()
+        connack, *messages = client.read()
+        assert connack == codec.Connack(True)
+        assert [one.payload for one in messages if isinstance(one, PublishPacket)] == [b"1", b"2"]
+        client.drop()
+        box.settle()
+    again = DiskBox(store)
+    assert again.broker.stats()["queued"] + again.broker.stats()["inflight"] == 2
+
+
+def test_of_two_messages_under_one_packet_id_the_earlier_one_was_acked() -> None:
+    """A full disk took the second, an alarm, and not that the first is the client's."""
+    store = Disk()
+    box = DiskBox(store, inflight=1)
+    box.client("c", clean=False)
+    box.settle()
+    session = box.broker.sessions["lamp", "c"]
+    assert session.conn is not None
+    session.conn.receive(codec.encode(codec.Subscribe(1, [codec.Wish("#", 1)]), V311))
+    box.settle()
+    box.host("t/x", b"1", 1)
+    box.settle()
+    box.full = True
+    session.conn.receive(codec.encode(Ack(Packet.PUBACK, 1), V311))
+    session.next_id = 1
+    box.client("p", clean=True).publish("t/alarm", b"2", 1)
+    box.settle()
+    assert store.run("SELECT packet_id, state > 0 FROM mqtt_outgoing ORDER BY number") == [(1, 1), (1, 1)]
+    again = DiskBox(store)
+    assert [out.message.publish.payload for out in again.broker.sessions["lamp", "c"].inflight.values()] == [b"2"]
+    again.settle()
+    assert store.run("SELECT payload FROM mqtt_outgoing") == [(b"2",)]
