@@ -30,15 +30,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+WORDS = 2_000
+"""Characters of an error's message; one may repeat what the peer wrote, and that has no end."""
+
 
 class EdgeError(Exception):
-    """A named failure. `message` is for the peer: what, why and, where there is one, the next step."""
+    """A named failure. `message` is for the peer: what, why and, where there is one, the next step; cut to `WORDS`."""
 
     retryable: bool = False
     summary: str = "failed"
 
     def __init__(self, message: str = "", *, data: Mapping[str, object] | None = None) -> None:
-        self.message = message or self.summary
+        whole = message or self.summary
+        self.message = whole if len(whole) <= WORDS else whole[: WORDS - 1] + "…"
         self.data: dict[str, object] = dict(data or {})
         super().__init__(self.message)
 

@@ -6,7 +6,15 @@ import re
 import pytest
 
 from edge.contract import errors
-from edge.contract.errors import EdgeError, RateLimited, RegistrationClosed, TaskNotFound, Unavailable
+from edge.contract.errors import (
+    WORDS,
+    EdgeError,
+    InvalidParams,
+    RateLimited,
+    RegistrationClosed,
+    TaskNotFound,
+    Unavailable,
+)
 
 CLASSES = [kind for _, kind in inspect.getmembers(errors, inspect.isclass) if issubclass(kind, EdgeError)]
 
@@ -24,6 +32,11 @@ def test_a_failure_carries_its_own_text_and_data() -> None:
     error = RegistrationClosed("registration is closed: aun-edge agent add alice", data={"name": "alice"})
     assert error.message.endswith("agent add alice")
     assert error.data == {"name": "alice"}
+
+
+def test_what_a_failure_repeats_of_a_peers_words_has_an_end() -> None:
+    assert InvalidParams("x" * WORDS).message == "x" * WORDS
+    assert InvalidParams("x" * 200_000).message == str(InvalidParams("x" * 200_000)) == "x" * (WORDS - 1) + "…"
 
 
 def test_a_failure_knows_whether_a_retry_can_help() -> None:

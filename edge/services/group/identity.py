@@ -284,7 +284,7 @@ class IdentityService(Service):
     @op("group.entity", scope="", wire={"http": ("group.entity",)}, raises=(InvalidParams, GroupNotFound))
     async def entity(self, call: Call[InGroup]) -> Entity:
         """Whose a certified group is, for those who read its card."""
-        gid = self._room.gid(call.params.group_id)
+        gid = self._room.named(call)
 
         def look(unit: Unit) -> Entity:
             group, found = self._room.group(unit, gid), names.current(unit, gid)

@@ -18,6 +18,7 @@ from edge.contract.errors import (
     JoinRejected,
     NotFound,
     NotPermitted,
+    UnknownAid,
 )
 from edge.contract.op import Call, Params, op
 from edge.contract.store import Unit
@@ -255,7 +256,7 @@ class JoinService(Service):
             seat = self._room.enter(unit, call, ADMIN)
         awake(seat.group)
         if not self._room.known(unit, invitee):
-            raise NotFound(f"aid not registered: {invitee}")
+            raise UnknownAid(f"aid not registered: {invitee}")
         if groups.member(unit, seat.gid, invitee) is not None:
             raise AlreadyMember(f"{invitee} is already a member of {seat.gid}")
         if groups.is_shut(unit, seat.gid, groups.BAN, invitee, now_ms):
@@ -341,7 +342,7 @@ class JoinService(Service):
         """Ask to come in: at once, after a question, or when an admin says yes, as the group's rules have it."""
         asked, aid = call.params, caller(call.who)
         self._fits(bounds.TEXT, asked.message, asked.answer)
-        group = self._room.group(unit, self._room.gid(asked.group_id))
+        group = self._room.group(unit, self._room.named(call))
         self._room.capable(call, group)
         awake(group)
         rules = self._rules(unit, group)
@@ -438,8 +439,8 @@ class JoinService(Service):
         awake(seat.group)
         if not 0 < asked.max_uses <= self._limits[bounds.CODE_USES]:
             raise self._limits.refuse(bounds.CODE_USES, "max_uses")
-        if not 0 < asked.expires_in_seconds <= self._limits[bounds.KEPT]:
-            raise self._limits.refuse(bounds.KEPT, "expires_in_seconds")
+        if not 0 < asked.expires_in_seconds <= self._limits[bounds.CODE_TIME]:
+            raise self._limits.refuse(bounds.CODE_TIME, "expires_in_seconds")
         text = asked.code.strip().lower() or f"ic-{secrets.token_hex(8)}"
         self._fits(bounds.CODE_LENGTH, text)
         if len(group_joins.codes(unit, seat.gid)) >= self._limits[bounds.CODES]:

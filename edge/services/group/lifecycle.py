@@ -233,7 +233,7 @@ class LifecycleService(Service):
     @op("group.get_info", scope="group:read", wire={"aun": ("group.get_info",)}, raises=(InvalidParams, NotMember))
     async def get_info(self, call: Call[GetInfo]) -> dict[str, Any]:
         """What is known of a group: the public part for anybody, more for members who ask."""
-        gid, aid = self._room.gid(call.params.group_id), caller(call.who)
+        gid, aid = self._room.named(call), caller(call.who)
 
         def look(unit: Unit) -> dict[str, Any]:
             group = groups.find(unit, gid)
@@ -251,7 +251,7 @@ class LifecycleService(Service):
     )
     async def info(self, call: Call[InGroup]) -> OldInfo:
         """`group.get_info` in the shape of earlier servers; members get the whole group."""
-        gid, aid = self._room.gid(call.params.group_id), caller(call.who)
+        gid, aid = self._room.named(call), caller(call.who)
 
         def look(unit: Unit) -> OldInfo:
             group = groups.find(unit, gid)
@@ -417,8 +417,10 @@ class LifecycleService(Service):
             chosen["join.auto_approve_patterns"] = asked.auto_approve_patterns
         if asked.max_pending != group_rules.MAX_PENDING:
             chosen["join.max_pending"] = asked.max_pending
-        for key, value in chosen.items():
-            groups.put_setting(unit, gid, Setting(key, dumps(value), aid, now_ms))
+        rows = {key: dumps(value) for key, value in chosen.items()}
+        self._fit_settings(unit, gid, rows)
+        for key, raw in rows.items():
+            groups.put_setting(unit, gid, Setting(key, raw, aid, now_ms))
 
     def _metadata(self, given: dict[str, Any]) -> bytes:
         if SERVER_OWNED & given.keys():

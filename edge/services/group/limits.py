@@ -36,6 +36,7 @@ INVITES = declare("group.invites", 500, "invites", "that wait, of one group", Ra
 CODES = declare("group.codes", 100, "codes", "kept of one group", RateLimited)
 SHUTS = declare("group.bans", 1_000, "rows", "of bans or blocks of one group", RateLimited)
 CODE_USES = declare("group.code_uses", 10_000, "uses", "of one invite code", InvalidParams)
+CODE_TIME = declare("group.code_s", 30 * 86_400, "seconds", "the longest life of an invite code", InvalidParams)
 CODE_LENGTH = declare("group.code_length", 64, "characters", "of an invite code", InvalidParams)
 KEPT = declare("group.kept_s", 30 * 86_400, "seconds", "ended invites, requests, departures are remembered", None)
 

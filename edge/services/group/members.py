@@ -375,7 +375,7 @@ class MemberService(Service):
         asked = call.params
 
         def look(unit: Unit) -> IsMember:
-            gid, me = self._room.gid(asked.group_id), call.who.aid
+            gid, me = self._room.named(call), call.who.aid
             named = asked.aid or asked.requester_aid
             aid = aids.normal(named) if named else me
             self._room.group(unit, gid)

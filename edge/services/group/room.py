@@ -100,12 +100,16 @@ class Room:
         """The stored form of a group id. Raises `InvalidParams`."""
         return group_ids.canonical(text, self.issuer)
 
+    def named(self, call: Call[Any]) -> str:
+        """Which group a call is about. Raises `InvalidParams`, `NotPermitted` when the params name another device."""
+        self._same_device(call.params, call.who)
+        return self.gid(call.params.group_id)
+
     def place(self, call: Call[Any]) -> Place:
         """Where this connection keeps its cursors. Raises `NotPermitted` when the params name another device."""
-        params, who = call.params, call.who
-        self._same_device(params, who)
+        gid, who = self.named(call), call.who
         slot = aun.isolation_key(who.slot) if who.device_id else ""
-        return Place(self.gid(params.group_id), caller(who), who.device_id, slot)
+        return Place(gid, caller(who), who.device_id, slot)
 
     def group(self, unit: Unit, gid: str) -> Group:
         """A group that is not dissolved. Raises `GroupNotFound`."""
@@ -118,8 +122,7 @@ class Room:
 
     def enter(self, unit: Unit, call: Call[Any], least: str = MEMBER) -> Seat:
         """The caller in the group of the params. Raises `GroupNotFound`, `NotMember`, `RoleInsufficient`."""
-        self._same_device(call.params, call.who)
-        return self.seat(unit, self.gid(call.params.group_id), caller(call.who), least)
+        return self.seat(unit, self.named(call), caller(call.who), least)
 
     def seat(self, unit: Unit, gid: str, aid: str, least: str = MEMBER) -> Seat:
         """Somebody in a group. Raises `GroupNotFound`, `NotMember`, `RoleInsufficient`."""
@@ -241,6 +244,17 @@ class Service:
         """Are these texts short enough? Raises the limit's error."""
         if any(len(text) > self._limits[limit] for text in texts):
             raise self._limits.refuse(limit)
+
+    def _fit_settings(self, unit: Unit, gid: str, new: Mapping[str, bytes]) -> None:
+        """Is there room for these? Raises the limit's error; nothing is written then."""
+        for key, raw in new.items():
+            if len(raw) > self._limits[bounds.SETTING]:
+                raise self._limits.refuse(bounds.SETTING, key)
+        then = {one.key: one.value for one in groups.settings(unit, gid)} | dict(new)
+        if len(then) > self._limits[bounds.SETTINGS]:
+            raise self._limits.refuse(bounds.SETTINGS, gid)
+        if sum(len(key) + len(raw) for key, raw in then.items()) > self._limits[bounds.SETTINGS_OCTETS]:
+            raise self._limits.refuse(bounds.SETTINGS_OCTETS, gid)
 
     def _page(self, size: int | None, default: int = 50) -> int:
         """Sizes out of range are clamped (Q-11)."""

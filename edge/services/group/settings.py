@@ -251,17 +251,6 @@ class SettingService(JoinService):
             groups.put_setting(unit, gid, Setting(key, raw, seat.aid, now_ms))
         return groups.change(unit, gid, now_ms, **core)
 
-    def _fit_settings(self, unit: Unit, gid: str, new: Mapping[str, bytes]) -> None:
-        """Is there room for these? Raises the limit's error; nothing is written then."""
-        for key, raw in new.items():
-            if len(raw) > self._limits[bounds.SETTING]:
-                raise self._limits.refuse(bounds.SETTING, key)
-        then = {one.key: one.value for one in groups.settings(unit, gid)} | dict(new)
-        if len(then) > self._limits[bounds.SETTINGS]:
-            raise self._limits.refuse(bounds.SETTINGS, gid)
-        if sum(len(key) + len(raw) for key, raw in then.items()) > self._limits[bounds.SETTINGS_OCTETS]:
-            raise self._limits.refuse(bounds.SETTINGS_OCTETS, gid)
-
     def _write_old(self, unit: Unit, seat: Seat, fields: Mapping[str, Any], action: str) -> None:
         checked = {key: group_rules.setting(key, value) for key, value in fields.items()}
         self._write(unit, seat, checked)

@@ -109,6 +109,16 @@ async def test_g2_a_named_group_comes_with_a_certificate_and_twice_is_once(tmp_p
             await town.bob.call("group.create", **named)
 
 
+@pytest.mark.limit("group.setting_octets")
+async def test_a_new_groups_settings_have_the_bounds_of_any(tmp_path: Path) -> None:
+    async with square(tmp_path, limits={"group.setting_octets": len('["a*","b*"]')}) as town:
+        before = await town.everything()
+        with pytest.raises(TooLarge):
+            await town.found(auto_approve_patterns=["a*", "bb*"])
+        assert await town.everything() == before
+        await town.found(auto_approve_patterns=["a*", "b*"])
+
+
 async def test_g2_a_creation_is_not_repeated_after_the_end_of_its_group(tmp_path: Path) -> None:
     async with square(tmp_path) as town:
         gid = await town.found(_create_request_id="anon:1")
