@@ -33,11 +33,34 @@ With an empty result `done` is never called. A sink must not raise and must not 
 of their own, before the rest: what a full disk refuses must not hold them up."""
 
 
+def after(count: int, done: Done) -> Done:
+    """What each of `count` completions calls: `done` follows the last of them, with the first error among them. With
+    none to wait for it is called at once."""
+    left = max(count, 1)
+    first: BaseException | None = None
+
+    def one(error: BaseException | None) -> None:
+        nonlocal left, first
+        left -= 1
+        first = first or error
+        if not left:
+            done(first)
+
+    if not count:
+        one(None)
+    return one
+
+
 class Bus(Protocol):
     """Hands every message, wills and the host's own included, to every sink exactly once, in order, in batches."""
 
-    def publish(self, message: Publish) -> None:
-        """Publish from the host; routed, retained and seen by the sinks like a client's."""
+    def publish(self, message: Publish, done: Done | None = None) -> None:
+        """Publish from the host; routed, retained and seen by the sinks like a client's.
+
+        `done` is called in the loop, maybe at once, when what anybody keeps of it is on disk: the sinks, the sessions
+        of subscribers, the retained messages. With an error it was not kept now, though it may have been delivered,
+        and may yet be kept. Raises `ValueError` for what is no topic name; with `done` also the error of a limit that
+        keeps it from being retained."""
         ...
 
     def attach(self, sink: Sink) -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import binascii
 from collections.abc import AsyncIterator
 
 from edge.contract.bus import Bus, Publish
-from edge.contract.errors import InvalidParams, RateLimited, TooLarge
+from edge.contract.errors import EdgeError, InvalidParams, RateLimited, TooLarge, Unavailable
 from edge.contract.limit import Limits
 from edge.contract.op import Call, op
 from edge.contract.time import Clock
@@ -23,9 +24,10 @@ class OperatorService:
     def __init__(self, bus: Bus, clock: Clock, limits: Limits, taps: Taps) -> None:
         self._bus, self._clock, self._limits, self._taps = bus, clock, limits, taps
 
-    @op("mqtt.pub", scope="mqtt:admin", raises=(InvalidParams, TooLarge), wire={"edge": ("mqtt.pub",)})
+    @op("mqtt.pub", scope="mqtt:admin", raises=(InvalidParams, TooLarge, Unavailable), wire={"edge": ("mqtt.pub",)})
     async def publish(self, call: Call[PublishAsked]) -> Done:
-        """Publish as the operator; routed, retained and seen by the devices area like a client's."""
+        """Publish as the operator; routed, retained and seen by the devices area like a client's. The answer comes when
+        what is kept of it is on disk."""
         asked = call.params
         if not valid_topic(asked.topic) or asked.topic.startswith("$"):
             raise InvalidParams(f"not a topic: {asked.topic[:80]!r}")
@@ -34,8 +36,21 @@ class OperatorService:
         payload = self._payload(asked)
         if len(payload) > self._limits[bounds.PUBLISH_OCTETS]:
             raise self._limits.refuse(bounds.PUBLISH_OCTETS)
-        self._bus.publish(Publish(asked.topic, payload, asked.qos, asked.retain, call.who, self._clock.now()))
+        await self._kept(Publish(asked.topic, payload, asked.qos, asked.retain, call.who, self._clock.now()))
         return Done()
+
+    async def _kept(self, message: Publish) -> None:
+        """Publish, and wait for the commit. Raises what kept it from disk."""
+        kept: asyncio.Future[BaseException | None] = asyncio.get_running_loop().create_future()
+
+        def told(error: BaseException | None) -> None:
+            if not kept.done():
+                kept.set_result(error)
+
+        self._bus.publish(message, told)
+        error = await kept
+        if error is not None:
+            raise error if isinstance(error, EdgeError) else Unavailable("the store did not keep the message")
 
     def _payload(self, asked: PublishAsked) -> bytes:
         if not asked.payload_b64:

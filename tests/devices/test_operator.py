@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
 
-from edge.contract.errors import InvalidParams, RateLimited, TooLarge
+from edge.contract.bus import Done, Publish
+from edge.contract.errors import InvalidParams, RateLimited, StorageFull, TooLarge, Unavailable
 from edge.contract.limit import Limits
 from edge.devices.records import PublishAsked, SubscribeAsked
 from tests.support.house import OPERATOR, house
@@ -77,3 +79,57 @@ async def test_only_so_many_may_listen_at_once(tmp_path: Path) -> None:
         await h.say(who, "dev/x", "2")
         assert (await anext(second)).payload == "2"
         await second.aclose()
+
+
+async def test_the_answer_follows_the_commit(tmp_path: Path) -> None:
+    """P1: the operator's message is acknowledged like a device's."""
+    async with house(tmp_path) as h:
+        owed: list[Done] = []
+
+        def keep(batch: list[Publish], done: Done) -> range:
+            owed.append(done)
+            return range(len(batch))
+
+        h.bus.attach(keep)
+        asked = asyncio.ensure_future(h.call("mqtt.pub", PublishAsked(topic="a/b", payload="x")))
+        while not owed:
+            await asyncio.sleep(0)
+        await asyncio.sleep(0.02)
+        assert not asked.done()
+        owed.pop()(None)
+        await asked
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"), [(StorageFull(), StorageFull), (OSError("no space left"), Unavailable)], ids=["full", "other"]
+)
+async def test_what_the_store_does_not_keep_is_an_error(
+    tmp_path: Path, error: Exception, kind: type[Exception]
+) -> None:
+    async with house(tmp_path) as h:
+
+        def refuse(batch: list[Publish], done: Done) -> range:
+            asyncio.get_running_loop().call_soon(done, error)
+            return range(len(batch))
+
+        h.bus.attach(refuse)
+        with pytest.raises(kind):
+            await h.call("mqtt.pub", PublishAsked(topic="a/b", payload="x"))
+
+
+async def test_a_caller_who_has_gone_is_no_matter_to_the_commit(tmp_path: Path) -> None:
+    async with house(tmp_path) as h:
+        owed: list[Done] = []
+
+        def keep(batch: list[Publish], done: Done) -> range:
+            owed.append(done)
+            return range(len(batch))
+
+        h.bus.attach(keep)
+        asked = asyncio.ensure_future(h.call("mqtt.pub", PublishAsked(topic="a/b", payload="x")))
+        while not owed:
+            await asyncio.sleep(0)
+        asked.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asked
+        owed.pop()(None)

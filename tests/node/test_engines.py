@@ -12,6 +12,8 @@ from typing import Any
 import aiomqtt
 import pytest
 
+from edge.contract.bus import Publish
+from edge.contract.principal import NODE
 from tests.support.engines import ENGINES, Box, box, take
 
 MISSES = {
@@ -409,3 +411,36 @@ async def reply(sock: socket.socket, count: int, seconds: float = 5) -> bytes:
         return found
 
     return await asyncio.get_running_loop().run_in_executor(None, read)
+
+
+@pytest.mark.parametrize("retain", [False, True])
+@pytest.mark.parametrize("qos", [0, 1])
+async def test_the_node_hears_when_what_is_kept_of_its_message_is_on_disk(bus: Box, qos: int, retain: bool) -> None:
+    told: list[object] = []
+    bus.keeps = True
+    bus.engine.publish(Publish("shared/x", b"1", qos, retain, NODE, bus.clock.now()), told.append)
+    assert told == []
+    await bus.until(lambda: bus.kept)
+    await asyncio.sleep(0.05)
+    assert told == []
+    bus.kept.pop()(None)
+    await bus.until(lambda: told)
+    assert told == [None]
+
+
+async def test_the_node_hears_what_a_sink_could_not_keep(bus: Box) -> None:
+    told: list[object] = []
+    bus.keeps = True
+    full = OSError("full")
+    bus.engine.publish(Publish("shared/x", b"1", 0, False, NODE, bus.clock.now()), told.append)
+    await bus.until(lambda: bus.kept)
+    bus.kept.pop()(full)
+    await bus.until(lambda: told)
+    assert told == [full]
+
+
+async def test_the_node_need_not_wait_for_what_nobody_keeps(bus: Box) -> None:
+    told: list[object] = []
+    bus.engine.publish(Publish("shared/x", b"1", 0, False, NODE, bus.clock.now()), told.append)
+    await bus.until(lambda: told)
+    assert told == [None]

@@ -61,6 +61,9 @@ class Box:
         self._limits = Limits({f"mqtt.{key}": value for key, value in limits.items()})
         self.clock = SystemClock(1)
         self.heard: list[Publish] = []
+        self.keeps = False
+        """Whether its sink keeps every message, and `kept` the completions that it then owes."""
+        self.kept: list[Done] = []
         self.port = 0
         self.engine: BusEngine
         self.mosquitto: Mosquitto | None = None
@@ -126,7 +129,10 @@ class Box:
 
     def _sink(self, batch: list[Publish], done: Done) -> Collection[int]:
         self.heard += batch
-        return ()
+        if not self.keeps:
+            return ()
+        self.kept.append(done)
+        return range(len(batch))
 
     # What a test does.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection
 
-from edge.contract.bus import Publish, Sink
+from edge.contract.bus import Done, Publish, Sink
 from edge.contract.principal import Principal
 from edge.contract.time import Clock
 from edge.protocol.mqtt.topics import matches
@@ -15,8 +15,9 @@ from tests.support.clock import FakeClock
 class Arrival:
     """What became of one message that a device sent. `acked`: None as long as nothing left."""
 
-    def __init__(self, message: Publish) -> None:
+    def __init__(self, message: Publish, told: Done | None = None) -> None:
         self.message = message
+        self.told = told
         self.acked: bool | None = None
         self.error: BaseException | None = None
 
@@ -33,9 +34,9 @@ class MemoryBus:
         self.retained: dict[str, Publish] = {}
         self.expelled: list[str] = []
 
-    def publish(self, message: Publish) -> None:
+    def publish(self, message: Publish, done: Done | None = None) -> None:
         self.sent.append(message)
-        self._take(Arrival(message))
+        self._take(Arrival(message, done))
 
     def attach(self, sink: Sink) -> None:
         self._sinks.append(sink)
@@ -101,6 +102,8 @@ class _Waits:
         for at, arrival in enumerate(self._batch):
             if at not in self._kept:
                 arrival.acked = True
+                if arrival.told is not None:
+                    arrival.told(None)
         self._finish()
 
     def _done(self, error: BaseException | None) -> None:
@@ -114,3 +117,6 @@ class _Waits:
         for at in self._kept:
             self._batch[at].acked = self._error is None
             self._batch[at].error = self._error
+            told, self._batch[at].told = self._batch[at].told, None
+            if told is not None:
+                told(self._error)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
-from edge.contract.bus import Admission, Publish, Sink
+from edge.contract.bus import Admission, Done, Publish, Sink
 from edge.contract.limit import Limit, Limits
 from edge.contract.time import SECOND, Stamp
 from edge.protocol.mqtt import limits
@@ -30,7 +30,7 @@ Ask = Callable[[Connection, Connect, Callable[[Admission | None], None]], None]
 
 
 class Core:
-    """`batch` and `acks` are of the turn now gathering, `dirty` the connections with output."""
+    """`batch`, `acks` and `awaited` are of the turn now gathering, `dirty` the connections with output."""
 
     def __init__(
         self,
@@ -59,6 +59,8 @@ class Core:
         self.alarms: set[int] = set()
         """Positions in `batch` of what is of the class alarm."""
         self.acks: list[Ack] = []
+        self.awaited: list[tuple[int, Done]] = []
+        """Messages of the host by their position in the batch, and who waits for them to be kept."""
         self.dirty: list[Sender] = []
         self.unfinished: list[Connection] = []
         """Connections with bytes that this turn had no time for: others are read before they go on."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from edge.contract.bus import Publish, Sink
+from edge.contract.bus import Done, Publish, Sink
 from edge.protocol.mqtt.connection import Connection
 from edge.protocol.mqtt.core import Core
 from edge.protocol.mqtt.hold import Release
@@ -21,13 +21,28 @@ class Delivery(Core):
         """Add a sink."""
         self._sinks.append(sink)
 
-    def publish(self, publish: Publish) -> None:
-        """Publish from the host. Raises `ValueError` for what is no topic name."""
+    def publish(self, publish: Publish, done: Done | None = None) -> None:
+        """Publish from the host: `edge.contract.bus.Bus.publish`."""
         if not valid_topic(publish.topic):
             raise ValueError(f"not a topic name: {publish.topic!r}")
         route = self.router.route(publish.topic)
-        self.accept(Message(publish, route.head), route, None, None)
+        message = Message(publish, route.head)
+        if done is not None:
+            self._await(message, done)
+        noted, position = self.journal.count, len(self.batch)
+        self.accept(message, route, None, None)
+        if done is not None and self.journal.count != noted:
+            self.journaled.add(position)
         self.need_turn()
+
+    def _await(self, message: Message, done: Done) -> None:
+        """Somebody waits for the message that comes next. Raises the error of a limit on what is retained."""
+        publish = message.publish
+        if publish.retain and publish.payload:
+            limit = self.retained.refuses(publish.topic, message.octets, publish.who)
+            if limit is not None:
+                raise self.limits.refuse(limit)
+        self.awaited.append((len(self.batch), done))
 
     def announce(self, publish: Publish) -> None:
         """Publish a figure of our own: retained in memory, for subscribers only."""

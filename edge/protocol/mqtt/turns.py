@@ -88,9 +88,10 @@ class Turns(Delivery):
         alarms, self.alarms = self.alarms, set()
         self.messages_in += len(batch)
         acks, self.acks = self.acks, []
+        awaited, self.awaited = self.awaited, []
         journaled, self.journaled = self.journaled, set()
         hold, urgent = Hold(), Hold()
-        kept = self._offer(batch, alarms, hold, urgent, bool(acks)) if batch else set()
+        kept = self._offer(batch, alarms, hold, urgent, bool(acks or awaited)) if batch else set()
         both = kept & journaled if journaled else kept and journaled
         on_journal = {hold: bool(both - alarms), urgent: bool(both & alarms)}
         for waits_for, connection, reply in acks:
@@ -104,6 +105,13 @@ class Turns(Delivery):
             elif waits_for in (JOURNAL, URGENT) or waits_for in journaled:
                 wait, on_journal[mine] = mine, True
             connection.acked_with(reply, wait)
+        for position, told in awaited:
+            if position in kept or position in journaled:
+                mine = urgent if position in alarms else hold
+                mine.calls.append(told)
+                on_journal[mine] = on_journal[mine] or position in journaled
+            else:
+                told(None)
         for one, waits in on_journal.items():
             if waits:
                 one.open += 1

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import structs
 
-from edge.contract.bus import Admission, Gatekeeper, Publish, Sink
+from edge.contract.bus import Admission, Done, Gatekeeper, Publish, Sink, after
 from edge.contract.limit import Limits
 from edge.contract.op import Spawn
 from edge.contract.principal import Kind
@@ -101,6 +101,7 @@ class AmqttEngine:
         self._context: Any = None
         self._sinks: list[Sink] = []
         self._batch: list[Publish] = []
+        self._awaited: list[tuple[int, Done]] = []
         self._turn_over: list[Callable[[], None]] = []
         self._scheduled = False
         self._servers: list[asyncio.Server] = []
@@ -117,10 +118,13 @@ class AmqttEngine:
         """Add a sink."""
         self._sinks.append(sink)
 
-    def publish(self, message: Publish) -> None:
-        """Publish from the host. Raises `ValueError` for what is no topic name."""
+    def publish(self, message: Publish, done: Done | None = None) -> None:
+        """Publish from the host: `edge.contract.bus.Bus.publish`. On disk is what the sinks keep: amqtt itself keeps
+        nothing there."""
         if not valid_topic(message.topic):
             raise ValueError(f"not a topic name: {message.topic!r}")
+        if done is not None:
+            self._awaited.append((len(self._batch), after(len(self._sinks), done)))
         self._take(message)
         self._outgoing.append(message)
         self._filled.set()
@@ -365,18 +369,22 @@ class AmqttEngine:
     def _turn(self) -> None:
         self._scheduled = False
         batch, self._batch = self._batch, []
+        awaited, self._awaited = self._awaited, []
         for sink in self._sinks if batch else ():
-            self._hand_over(batch, sink)
+            self._hand_over(batch, sink, awaited)
         over, self._turn_over = self._turn_over, []
         for call in over:
             call()
 
-    def _hand_over(self, batch: list[Publish], sink: Sink) -> None:
-        """Nobody's ack waits for the sink; what it could not keep is declared lost."""
+    def _hand_over(self, batch: list[Publish], sink: Sink, awaited: list[tuple[int, Done]]) -> None:
+        """No client's ack waits for the sink; what it could not keep is declared lost. The host is told if it waits."""
         kept: list[int] = []
 
         def done(error: BaseException | None) -> None:
             self._uncommitted -= len(kept)
+            for at, told in awaited:
+                if at in kept:
+                    told(error)
             for at in kept if error is not None else ():
                 if batch[at].who.kind is Kind.DEVICE:
                     self._count("dropped.unstored")
@@ -384,9 +392,15 @@ class AmqttEngine:
 
         try:
             kept += sink(batch, done)
-        except Exception:
+        except Exception as error:
             logger.exception("a sink of the bus raised")
+            for _, told in awaited:
+                told(error)
+            return
         self._uncommitted += len(kept)
+        for at, told in awaited:
+            if at not in kept:
+                told(None)
 
     def _count(self, name: str, times: int = 1) -> None:
         self._counters[name] = self._counters.get(name, 0) + times

@@ -88,9 +88,9 @@ class BuiltinEngine:
         """Add a sink."""
         self._broker.attach(sink)
 
-    def publish(self, message: Publish) -> None:
-        """Publish from the host. Raises `ValueError` for what is no topic name."""
-        self._broker.publish(message)
+    def publish(self, message: Publish, done: Done | None = None) -> None:
+        """Publish from the host: `edge.contract.bus.Bus.publish`."""
+        self._broker.publish(message, done)
 
     def expel(self, user: str) -> int:
         """Close a user's connections and forget the sessions; how many sessions."""

@@ -18,7 +18,8 @@ from collections.abc import Callable, Collection
 
 import aiomqtt
 
-from edge.contract.bus import Admission, Publish, Sink
+from edge.contract.bus import Admission, Done, Publish, Sink, after
+from edge.contract.errors import Unavailable
 from edge.contract.limit import Limits
 from edge.contract.op import Spawn
 from edge.contract.principal import Kind, Principal
@@ -42,10 +43,12 @@ Traffic = Callable[[str], str]
 class _Hold:
     """A batch with messages that the broker has our ack for and our disk has not."""
 
-    __slots__ = ("error", "kept", "messages", "open")
+    __slots__ = ("awaited", "error", "kept", "messages", "open")
 
-    def __init__(self, messages: list[Publish]) -> None:
+    def __init__(self, messages: list[Publish], awaited: list[tuple[int, Done]]) -> None:
         self.messages, self.open = messages, 1
+        self.awaited = awaited
+        """Messages of the host by their position, and who waits for them."""
         self.kept: set[int] = set()
         self.error: BaseException | None = None
 
@@ -93,6 +96,7 @@ class ExternalEngine:
         )
         self._sinks: list[Sink] = []
         self._batch: list[Publish] = []
+        self._awaited: list[tuple[int, Done]] = []
         self._turn_over: list[Callable[[], None]] = []
         self._scheduled = False
         self._repeats, self._echoes = Repeats(), Echoes()
@@ -106,19 +110,26 @@ class ExternalEngine:
         """Add a sink."""
         self._sinks.append(sink)
 
-    def publish(self, message: Publish) -> None:
-        """Publish from the host. Raises `ValueError` for what is no topic name."""
+    def publish(self, message: Publish, done: Done | None = None) -> None:
+        """Publish from the host: `edge.contract.bus.Bus.publish`. On disk is what the sinks keep, and the message in
+        the spool until the broker has acked it; without QoS and without a connection it is refused."""
         if not valid_topic(message.topic):
             raise ValueError(f"not a topic name: {message.topic!r}")
-        self._take(message)
+        told = None if done is None else after(2, done)
+        self._take(message, told)
         if not self.broker.no_local:
             self._echoes.sent(message.topic, message.payload, message.at.mono_us)
         if message.qos or message.retain:
-            self._outbox.put(message)
+            self._outbox.put(message, told)
         elif self.broker.connected:
-            self._spawn(self._now_or_never(message))
+            self._spawn(self._now_or_never(message, told))
         else:
-            self._lost("not_connected", message.topic, "")
+            self._gone_at_once(message, told)
+
+    def _gone_at_once(self, message: Publish, told: Done | None) -> None:
+        self._lost("not_connected", message.topic, "")
+        if told is not None:
+            told(Unavailable("the broker is not connected, and QoS 0 does not wait for it"))
 
     def expel(self, user: str) -> int:
         """Nothing: who may connect is that broker's business."""
@@ -140,11 +151,14 @@ class ExternalEngine:
             return Admission(who, "", ("#",), ("#",))
         return self._prefixes.admission(who.device_id)
 
-    async def _now_or_never(self, message: Publish) -> None:
+    async def _now_or_never(self, message: Publish, told: Done | None) -> None:
         try:
             await self.broker.send0(message.topic, message.payload)
         except aiomqtt.MqttError:
-            self._lost("not_connected", message.topic, "")
+            self._gone_at_once(message, told)
+        else:
+            if told is not None:
+                told(None)
 
     # Life.
 
@@ -243,7 +257,9 @@ class ExternalEngine:
             return
         self._take(Publish(topic, payload, heard.qos, heard.retain, by.who, now, live=not heard.retain))
 
-    def _take(self, message: Publish) -> None:
+    def _take(self, message: Publish, told: Done | None = None) -> None:
+        if told is not None:
+            self._awaited.append((len(self._batch), told))
         self._batch.append(message)
         self._need_turn()
 
@@ -265,7 +281,8 @@ class ExternalEngine:
 
     def _hand_over(self, batch: list[Publish]) -> None:
         """Give a batch to every sink; what they keep is at risk until they are done."""
-        hold = _Hold(batch)
+        hold = _Hold(batch, self._awaited)
+        self._awaited = []
         for sink in self._sinks:
             hold.open += 1
             try:
@@ -287,6 +304,8 @@ class ExternalEngine:
         hold.error = hold.error or error
         if hold.open:
             return
+        for at, told in hold.awaited:
+            told(hold.error if at in hold.kept else None)
         now_us = self._clock.now().mono_us
         for at in hold.kept:
             message = hold.messages[at]

@@ -10,7 +10,7 @@ import logging
 from collections import deque
 from collections.abc import Callable
 
-from edge.contract.bus import Publish
+from edge.contract.bus import Done, Publish
 from edge.contract.gap import Gap
 from edge.contract.limit import Limits, declare
 from edge.contract.store import Store, Unit
@@ -68,8 +68,8 @@ class Outbox:
         if self._cancel is not None:
             self._cancel()
 
-    def put(self, message: Publish) -> None:
-        """Keep a message, then let it go out. One that the store refuses goes out all the same."""
+    def put(self, message: Publish, told: Done | None = None) -> None:
+        """Keep a message, then let it go out. One that the store refuses goes out all the same; `told` hears why."""
         self._number += 1
         one = Spooled(self._number, message.topic, message.payload, message.retain, message.at)
         self._all[one.number] = one
@@ -81,6 +81,8 @@ class Outbox:
             if one.number in self._all:
                 self._ready.append(one)
                 self._filled.set()
+            if told is not None:
+                told(result if isinstance(result, BaseException) else None)
 
         self._write(lambda unit: spool.put(unit, one), done)
         self._make_room()

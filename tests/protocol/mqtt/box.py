@@ -90,9 +90,11 @@ class Box:
         self.kept.pop(0)(error)
         self.turn()
 
-    def host(self, topic: str, payload: bytes = b"", qos: int = 0, *, retain: bool = False) -> None:
+    def host(
+        self, topic: str, payload: bytes = b"", qos: int = 0, *, retain: bool = False, done: Done | None = None
+    ) -> None:
         """The host publishes."""
-        self.broker.publish(Publish(topic, payload, qos, retain, NODE, self.broker.stamp))
+        self.broker.publish(Publish(topic, payload, qos, retain, NODE, self.broker.stamp), done)
         self.turn()
 
     def pass_(self, seconds: float) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from edge.contract.bus import Admission, Publish
-from edge.contract.errors import StorageFull
+from edge.contract.errors import StorageFull, TooLarge
 from edge.contract.principal import NODE
 from edge.contract.time import SECOND
 from edge.protocol.mqtt.codec import V5, Ack, PublishPacket
@@ -178,3 +178,79 @@ def test_a_pubrel_sent_again_is_answered_once_its_message_and_packet_id_are_on_d
     again = box.client("p", clean=False)
     assert again.connack.session_present
     assert again.send(Ack(Packet.PUBREL, 5)).take(Ack) == Ack(Packet.PUBCOMP, 5)
+
+
+def test_the_host_is_told_when_what_the_sinks_keep_is_on_disk() -> None:
+    box = Box()
+    box.keeps = lambda message: message.payload == b"kept"
+    told: list[object] = []
+    box.host("a", b"nobody's", done=lambda error: told.append(error))
+    assert told == [None]
+    box.host("a", b"kept", done=told.append)
+    assert told == [None]
+    box.keep()
+    assert told == [None, None]
+
+
+def test_the_host_is_told_when_a_retained_message_and_copies_for_the_absent_are_on_disk() -> None:
+    box = Box()
+    box.client("c", clean=False).subscribe("a", qos=1)
+    box.instant = False
+    told: list[object] = []
+    box.host("b", b"x", retain=True, done=told.append)
+    assert told == []
+    box.commit()
+    assert told == [None]
+    box.turn()
+    box.host("a", b"x", 1, done=told.append)
+    assert told == [None]
+    box.commit()
+    assert told == [None, None]
+
+
+def test_the_host_is_told_what_the_store_refuses() -> None:
+    box = Box(instant=False)
+    told: list[object] = []
+    full = OSError("full")
+    box.host("b", b"x", retain=True, done=told.append)
+    box.commit(full)
+    assert told == [full]
+
+
+def test_the_host_is_told_what_a_sink_cannot_keep() -> None:
+    box = Box()
+    box.keeps = lambda message: True
+    told: list[object] = []
+    full = OSError("full")
+    box.host("a", b"x", done=told.append)
+    box.keep(full)
+    assert told == [full]
+
+
+def test_a_host_that_waits_is_refused_what_there_is_no_room_to_retain() -> None:
+    box = Box(retained_topics=1)
+    told: list[object] = []
+    box.host("a", b"x", retain=True, done=told.append)
+    with pytest.raises(TooLarge, match="retained_topics"):
+        box.host("b", b"x", retain=True, done=told.append)
+    assert [one.topic for one in box.heard] == ["a"]
+    box.host("c", b"", retain=True, done=told.append)
+    assert told == [None, None]
+    box.host("b", b"x", retain=True)
+    assert box.broker.counters["dropped.retained_full"] == 1
+
+
+def test_the_host_is_told_of_an_alarm_whatever_becomes_of_the_rest_of_its_turn() -> None:
+    box = Box()
+    box.traffic = lambda topic: "alarm" if topic == "smoke" else "telemetry"
+    box.keeps = lambda message: True
+    told: list[object] = []
+    stamp = box.broker.stamp
+    for topic in ("smoke", "t"):
+        box.broker.publish(Publish(topic, b"x", 0, False, NODE, stamp), lambda error, topic=topic: told.append(topic))
+    box.turn()
+    assert len(box.kept) == 2
+    box.keep()
+    assert told == ["smoke"]
+    box.keep(OSError("full"))
+    assert told == ["smoke", "t"]
