@@ -18,6 +18,7 @@ from edge.cli import show
 from edge.cli.ask import ask
 from edge.cli.failure import Exit, Failure
 from edge.cli.places import ready
+from edge.cli.verbs import plain_doors
 from edge.contract.errors import EdgeError
 
 LITTLE_ROOM = 64 << 20
@@ -92,7 +93,7 @@ class Examination:
 
     def listeners(self) -> str:
         """Every wanted listener is open. What waits for a first device is no fault, nor MQTT at another broker."""
-        wanted = {name for name in self.status["left_off"] if name not in self.status["waiting"]}
+        wanted = {name for name in self.status["left_off"] if name not in self.status["waiting"]} - {"mqtt_plain"}
         if self.status["mqtt"]["engine"] == "external":
             wanted = {name for name in wanted if not name.startswith("mqtt")}
         off = {name: why for name, why in self.status["left_off"].items() if name in wanted}
@@ -100,6 +101,18 @@ class Examination:
             said = "; ".join(f"{name}: {why}" for name, why in off.items())
             raise Failure(f"left off: {said}", next_step=_opened(*next(iter(off.items()))))
         return ", ".join(f"{name} {url}" for name, url in self.ready["endpoints"].items())
+
+    def plain_lan(self) -> str:
+        """MQTT without TLS: where, if the owner wanted it; a wanted door that is not open is a fault."""
+        lan = self.status["plain_lan"]
+        off = {} if "mqtt_plain" in self.status["waiting"] else lan.get("left_off", {})
+        if off:
+            said = "; ".join(f"{name}: {why}" for name, why in off.items())
+            step = (
+                "mend the address or the port, or aun-edge config set mqtt.plain_lan=SUBNET, then start the node again"
+            )
+            raise Failure(f"not open: {said}", next_step=step)
+        return "; ".join(plain_doors(lan)) or "MQTT without TLS: nowhere but on this machine"
 
     def http(self) -> str:
         """The HTTP door answers."""
@@ -132,6 +145,7 @@ ORDER: tuple[tuple[str, Callable[[Examination], str], tuple[str, ...]], ...] = (
     ("running", Examination.running, ("directory",)),
     ("store", Examination.store, ("running",)),
     ("listeners", Examination.listeners, ("running",)),
+    ("plain_lan", Examination.plain_lan, ("running",)),
     ("http", Examination.http, ("running",)),
 )
 """Each check with those it needs; a check whose need failed is skipped, because its cause is already told."""

@@ -43,6 +43,7 @@ def _screen(said: Mapping[str, Any]) -> dict[str, Any]:
         "clock": "sure" if clock["sure"] else "not sure of the date: no source has confirmed it",
         "certificate": f"until {show.moment(said['tls_until'] * 1_000_000)}",
         "insecure local": "YES: callers from this machine need no token" if said["insecure_local"] else "no",
+        "plain lan": _plain(said["plain_lan"]),
         "limits hit": said["limit_hits"],
         "tasks failed": said["background_tasks"]["failed"],
     }
@@ -54,6 +55,16 @@ def _bus(mqtt: Mapping[str, Any]) -> str:
         return f"external broker {mqtt['broker']}: {mqtt['state']}; {mqtt['queued']} to send; {mqtt['promise']}"
     words = f"{mqtt['connections']} connected, {mqtt['retained']} retained"
     return words if mqtt["engine"] == "builtin" else f"{mqtt['engine']}: {words}; {mqtt['promise']}"
+
+
+def _plain(lan: Mapping[str, Any]) -> str:
+    """What devices without TLS can reach, if anything."""
+    return "; ".join(plain_doors(lan)) or "off"
+
+
+def plain_doors(lan: Mapping[str, Any]) -> list[str]:
+    """The doors of `mqtt.plain_lan`, loudly."""
+    return [f"WITHOUT TLS at {one['address']} to {one['network']} ({one['interface']})" for one in lan.get("open", [])]
 
 
 def _reached(bound: str | None) -> str:

@@ -95,6 +95,16 @@ class MqttSettings(Section, frozen=True, kw_only=True):
         list[str],
         say("Origins of pages that may connect over WebSocket, besides those of this node.", ["https://panel.lan"]),
     ] = []
+    plain_lan: Annotated[
+        list[str],
+        say(
+            "Networks whose devices may connect without TLS, with their own passwords: private subnets, or interfaces.",
+            ["192.168.1.0/24", "eth1"],
+        ),
+    ] = []
+    plain_lan_port: Annotated[
+        int, say("Port of `mqtt.plain_lan`, on each address in those networks (0 picks one).", 1884, ge=0, le=65535)
+    ] = 1883
     engine: Annotated[
         Literal["builtin", "amqtt", "external"],
         say("Who is the broker: this node, the `amqtt` package inside it, or one of your own.", "external"),

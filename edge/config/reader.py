@@ -14,6 +14,7 @@ import msgspec
 
 from edge.config import declared
 from edge.config.declared import SECTIONS
+from edge.config.lan import lan
 from edge.config.ports import PORTS, Listener, listener
 from edge.contract import limit
 from edge.contract.wire import dumps
@@ -302,6 +303,7 @@ def _disagreements(config: Config) -> Iterator[Problem]:
     for given, missing in (("tls.cert", "tls.key"), ("tls.key", "tls.cert")):
         if config.value(given) and not config.value(missing):
             yield Problem(given, config.origin(given), f"{missing} is missing; a certificate and its key come together")
+    yield from _plain_lan(config)
     for origin in config.mqtt.ws_origins:
         if not re.fullmatch(r"https?://[^/\s]+", origin):
             key = "mqtt.ws_origins"
@@ -310,6 +312,18 @@ def _disagreements(config: Config) -> Iterator[Problem]:
         if not re.fullmatch(r"#|[^+#\s$][^+#\0]*", prefix):
             key = f"mqtt.external.principals.{prefix}"
             yield Problem(key, config.origin(key), f"{prefix!r} is refused; allowed: a topic prefix, or #")
+
+
+def _plain_lan(config: Config) -> Iterator[Problem]:
+    """`mqtt.plain_lan` names the owner's own networks, and is not for a node that lets its own machine in untold."""
+    key = "mqtt.plain_lan"
+    for entry in config.mqtt.plain_lan:
+        try:
+            lan(entry)
+        except ValueError as error:
+            yield Problem(key, config.origin(key), f"{entry!r} {error}")
+    if config.mqtt.plain_lan and config.http.insecure_local:
+        yield Problem(key, config.origin(key), "http.insecure_local is on; it is for loopback listeners only")
 
 
 def _from_text(text: str, hint: Any) -> Any:

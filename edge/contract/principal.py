@@ -18,11 +18,16 @@ class Kind(StrEnum):
     GUEST = "guest"
 
 
+PLAIN_LAN = "mqtt_plain"
+"""The door of `mqtt.plain_lan`: MQTT without TLS, from the owner's own network (settled G14). What comes in by it has
+nothing to do with capabilities of high risk."""
+
+
 class Principal(msgspec.Struct, frozen=True):
     """An authenticated caller. Below `session` nobody sees a token, a socket or a certificate.
 
     `scopes` are `<area>:<read|write|act|admin>`; `*` is every scope. `via` names the door
-    (`control`, `mqtt`, `aun`, `token`, `local`, `node`).
+    (`control`, `mqtt`, `mqtt_plain`, `aun`, `token`, `local`, `node`).
     """
 
     kind: Kind

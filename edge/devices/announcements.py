@@ -1,7 +1,8 @@
 """Discovery messages: read, checked against their publisher's own rights, taken into the registry and written.
 
 The same payload again is nothing. A message is written to node.db in one unit and its ack waits for it; what is refused
-is in the ledger before its ack. A discovery may only name topics that its publisher may itself use (design §5).
+is in the ledger before its ack. A discovery may only name topics that its publisher may itself use (design §5), and
+what came in by `mqtt.plain_lan` announces nothing of high risk (settled G14).
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import hashlib
 from collections.abc import Callable
 
 from edge.contract.bus import Admission, Publish
-from edge.contract.principal import Principal
+from edge.contract.principal import PLAIN_LAN, Principal
 from edge.devices import limits as bounds
 from edge.devices.acks import Acks, Losses, sender
 from edge.devices.model import Pending
@@ -73,7 +74,8 @@ class Announcements:
             return self._write(self._withdrawn(message.topic), source, acks)
         if len(message.payload) > self._bounds.octets:
             return self._too_large(message, acks)
-        digest = _digest(by, message.payload)
+        plain = message.who.via == PLAIN_LAN
+        digest = _digest(by, message.payload, plain)
         source = self._registry.sources.get(message.topic)
         if source is not None and source.row.digest == digest:
             self._counters["repeated"] += 1
@@ -99,7 +101,9 @@ class Announcements:
         refused = list(found.refused)
         for one in found.components:
             foreign = rights.foreign(one)
-            if foreign:
+            if one.cap.risk == "high" and message.who.via == PLAIN_LAN:
+                refused.append(Refused(one.uid[:64], "high risk without TLS", one.cap.kind[:128]))
+            elif foreign:
                 refused.append(Refused(one.uid[:64], "foreign topic", foreign[:128]))
             else:
                 admitted.append(one)
@@ -174,11 +178,13 @@ class Announcements:
         return self._refuse(message, Refused("", "too large"), acks)
 
 
-def _digest(by: Admission, payload: bytes) -> bytes:
-    """What was said, by whom, with which rights: other rights may mean another answer."""
+def _digest(by: Admission, payload: bytes, plain: bool) -> bytes:
+    """What was said, by whom, with which rights, by which door: others may mean another answer."""
     made = hashlib.blake2b(PARSER, digest_size=16)
     for text in (publisher(by), *by.publish, "", *by.subscribe):
         made.update(text.encode() + b"\0")
+    if plain:
+        made.update(PLAIN_LAN.encode() + b"\0")
     made.update(payload)
     return made.digest()
 

@@ -9,6 +9,7 @@ import msgspec
 
 from edge.contract.capability import Capability
 from edge.contract.time import SECOND, Clock, Stamp
+from edge.protocol.discovery import native
 from edge.protocol.discovery.record import Component, Payload, Presence
 from edge.protocol.discovery.template import NO_SAMPLE
 from edge.protocol.mqtt.router import CLASSES, rank_of
@@ -175,10 +176,12 @@ class Route:
 
 
 class Routes:
-    """Topic → route, for every topic that a present capability reads."""
+    """Topic → route, for every topic that a present capability reads; and the topics of those of high risk."""
 
     def __init__(self) -> None:
         self._routes: dict[str, Route] = {}
+        self._risky: dict[Cap, tuple[str, ...]] = {}
+        self._closed: Counter[str] = Counter()
         self.on_change: list[Callable[[], None]] = []
         """Called whenever topics come or go."""
 
@@ -194,6 +197,12 @@ class Routes:
         ranks = [rank_of(cap.what.traffic) for cap in route.readers] + [1] * bool(route.presences)
         return CLASSES[max(ranks, default=0)]
 
+    def closed(self, topic: str) -> bool:
+        """Whether a topic carries states, orders or tasks of a capability of high risk."""
+        if topic in self._closed:
+            return True
+        return topic.startswith(native.ROOT) and native.task_topic_of(topic) in self._closed
+
     def get(self, topic: str) -> Route | None:
         """The route of a topic."""
         return self._routes.get(topic)
@@ -207,6 +216,9 @@ class Routes:
             self._at(cap.component.reader.topic).readers[cap] = None
         for index, one in enumerate(cap.component.availability.topics):
             self._at(one.topic).presences[cap, index] = None
+        if cap.what.risk == "high":
+            self._risky[cap] = _topics(cap)
+            self._closed.update(self._risky[cap])
         self._changed()
 
     def remove(self, cap: Cap) -> None:
@@ -215,6 +227,10 @@ class Routes:
             self._gone(cap.component.reader.topic, cap)
         for index, one in enumerate(cap.component.availability.topics):
             self._gone(one.topic, cap, index)
+        for topic in self._risky.pop(cap, ()):
+            self._closed[topic] -= 1
+            if not self._closed[topic]:
+                del self._closed[topic]
         self._changed()
 
     def _changed(self) -> None:
@@ -234,6 +250,13 @@ class Routes:
 
     def _at(self, topic: str) -> Route:
         return self._routes.setdefault(topic, Route())
+
+
+def _topics(cap: Cap) -> tuple[str, ...]:
+    """Every topic by which a capability is read, told and ordered; a native one's tasks are those of its device."""
+    says, hears = cap.component.topics()
+    tasks = [native.task_topic(cap.device.row.native or cap.device.slug)] if cap.what.native else []
+    return (*says, *hears, *tasks)
 
 
 def word(presence: Presence, payload: Payload) -> bool | None:

@@ -90,6 +90,7 @@ def _builtin(config: Config, ports: Ports) -> BusEngine:
         hot=ports.hot,
         limits=ports.limits,
         traffic=ports.routes.traffic,
+        closed=ports.routes.closed,
         sys_s=config.mqtt.sys_interval_s,
         figures={"load/loop lag": lambda: f"{ports.lag_us()} microseconds"},
     )
@@ -106,6 +107,7 @@ def _amqtt(ports: Ports) -> BusEngine:
             losses=ports.losses,
             spawn=ports.spawn,
             traffic=ports.routes.traffic,
+            closed=ports.routes.closed,
         )
     except ModuleNotFoundError as error:
         raise EngineMissing(f"mqtt.engine = amqtt needs a package: pip install 'aun-edge[amqtt]' ({error})") from None

@@ -17,11 +17,13 @@ from msgspec import structs
 from edge.config import Config, ConfigError, Listener, declared
 from edge.contract.errors import InvalidParams
 from edge.contract.event import Event
+from edge.contract.principal import PLAIN_LAN
 from edge.contract.time import SECOND
 from edge.contract.wire import dumps
 from edge.node.bus import EngineMissing
 from edge.node.folders import make_folders
 from edge.node.house import House
+from edge.node.plain_lan import PlainLan, Wan
 from edge.node.tasks import Tasks
 from edge.node.watchdog import Watchdog
 from edge.services.admin import Reloaded
@@ -29,6 +31,7 @@ from edge.store import swap
 from edge.store.migrate import Unusable
 from edge.store.opening import UNUSABLE, damaged
 from edge.system.files import StateLock, write_atomic
+from edge.system.interfaces import addresses
 from edge.system.lag import LoopLag
 from edge.system.logs import LogPlan, Logs
 from edge.system.notify import ServiceManager
@@ -40,6 +43,7 @@ log = logging.getLogger(__name__)
 
 READY_VERSION = 1
 READY_AGAIN_US = 5 * SECOND
+NO_DEVICE = "opens once a device exists: aun-edge device add NAME"
 DRAIN_US = 2 * SECOND
 """How long what runs at SIGTERM may take to finish (design D2a)."""
 
@@ -70,6 +74,8 @@ class Node:
         """Listeners that are not open, and why."""
         self.to_network: dict[str, str] = {}
         """Listeners that other machines can reach, and the address each is bound to."""
+        self.plain_lan: PlainLan | None = None
+        """The doors of `mqtt.plain_lan`, if there are to be any."""
         self.house: House
 
     @property
@@ -120,7 +126,8 @@ class Node:
 
     async def _run(self) -> None:
         self._ports = Ports(self.config.state_dir / "ports.json")
-        self._http, self._waiting, self.endpoints, self.to_network = [], [], {}, {}
+        self._http, self._waiting, self.endpoints, self.to_network, self.left_off = [], [], {}, {}, {}
+        self.plain_lan = None
         failure: BaseException | None = None
         async with asyncio.TaskGroup() as group:
             self._tasks = Tasks(group)
@@ -152,10 +159,11 @@ class Node:
             log.warning("--insecure-local: whoever runs a program on this machine is let in, without a token")
         for listener in self.config.listeners():
             if listener.owned and not house.has_devices:
-                self.left_off[listener.name] = "opens once a device exists: aun-edge device add NAME"
+                self.left_off[listener.name] = NO_DEVICE
                 self._waiting.append(listener)
             else:
                 await self._listen(listener)
+        await self._prepare_plain_lan()
         house.hub.watch("device", None, self._device_event)
         await house.ctl.start()
         self._lag.start()
@@ -219,15 +227,62 @@ class Node:
         self.endpoints |= _urls(listener.name, url, a2a=self.config.a2a.enabled)
         self.house.listening(listener.name, made.url)
 
+    async def _prepare_plain_lan(self) -> None:
+        """Open `mqtt.plain_lan` if there is a device, or let it wait for one. Raises `StartFailed` for a WAN."""
+        config, house = self.config, self.house
+        if not config.mqtt.plain_lan:
+            return
+        if not house.bus.listens:
+            self.left_off[PLAIN_LAN] = "devices connect to the broker of mqtt.external"
+            return
+        self.plain_lan = PlainLan(
+            config.mqtt.plain_lan, config.mqtt.plain_lan_port, self._ports, house.bus, house.clock, addresses
+        )
+        try:
+            self.plain_lan.check()
+        except (Wan, OSError) as error:
+            raise StartFailed(f"{error}\n  next: name a local network, or unset mqtt.plain_lan") from None
+        if house.has_devices:
+            await self._open_plain_lan()
+        else:
+            self.left_off[PLAIN_LAN] = NO_DEVICE
+
+    async def _open_plain_lan(self) -> None:
+        assert self.plain_lan is not None  # noqa: S101 - prepared
+        await self.plain_lan.look()
+        self._show_plain_lan()
+        self._tasks.spawn(self.plain_lan.run(self._plain_lan_changed))
+
+    def _plain_lan_changed(self) -> None:
+        self._show_plain_lan()
+        if not self._stopped.is_set():
+            self._write_ready()
+
+    def _show_plain_lan(self) -> None:
+        """Tell what is open: to scripts, to `status`, to `doctor`."""
+        assert self.plain_lan is not None  # noqa: S101 - prepared
+        for place in (self.endpoints, self.left_off, self.to_network):
+            place.pop(PLAIN_LAN, None)
+        shown = [self.plain_lan.shown(host) for host in sorted(self.plain_lan.open)]
+        if shown:
+            self.endpoints[PLAIN_LAN], self.to_network[PLAIN_LAN] = f"mqtt://{shown[0]}", ", ".join(shown)
+        if self.plain_lan.left_off:
+            self.left_off[PLAIN_LAN] = "; ".join(f"{name}: {why}" for name, why in self.plain_lan.left_off.items())
+
     def _device_event(self, event: Event) -> None:
         """The first device opens what waited for it (design D16)."""
         waiting, self._waiting = self._waiting, []
-        if waiting and not self._stopped.is_set():
-            self._tasks.spawn(self._listen_late(waiting))
+        plain = self.left_off.get(PLAIN_LAN) == NO_DEVICE
+        if plain:
+            del self.left_off[PLAIN_LAN]
+        if (waiting or plain) and not self._stopped.is_set():
+            self._tasks.spawn(self._listen_late(waiting, plain))
 
-    async def _listen_late(self, waiting: list[Listener]) -> None:
+    async def _listen_late(self, waiting: list[Listener], plain: bool) -> None:
         for listener in waiting:
             await self._listen(listener)
+        if plain:
+            await self._open_plain_lan()
         if not self._stopped.is_set():
             self._write_ready()
 
@@ -298,7 +353,8 @@ class Node:
             "endpoints": dict(self.endpoints),
             "left_off": dict(self.left_off),
             "to_network": dict(self.to_network),
-            "waiting": [listener.name for listener in self._waiting],
+            "waiting": [name for name, why in self.left_off.items() if why == NO_DEVICE],
+            "plain_lan": self.plain_lan.facts() if self.plain_lan is not None else {},
             "insecure_local": self.config.http.insecure_local,
             "loop_lag_us": {"last": self._lag.last_us, "worst_minute": self._lag.worst_us},
             "background_tasks": {"running": len(self._tasks), "failed": self._tasks.failed},

@@ -30,6 +30,7 @@ def test_without_a_directory_the_first_cause_is_told_and_the_rest_is_skipped(
         ["skipped", "running"],
         ["skipped", "store"],
         ["skipped", "listeners"],
+        ["skipped", "plain_lan"],
         ["skipped", "http"],
     ]
 
@@ -77,3 +78,15 @@ def test_a_healthy_node_has_no_findings(verb: Verb) -> None:
     code, out, _ = verb("doctor")
     assert code == 0
     assert {line.split()[0] for line in out.splitlines()} == {"ok"}
+
+
+def test_a_door_without_tls_is_told_loudly_and_one_that_is_not_open_is_a_fault() -> None:
+    examination = Examination(Namespace())
+    examination.status = {"plain_lan": {}, "waiting": []}
+    assert examination.plain_lan() == "MQTT without TLS: nowhere but on this machine"
+    door = {"address": "192.168.1.5:1883", "network": "192.168.1.0/24", "interface": "eth0"}
+    examination.status["plain_lan"] = {"open": [door], "left_off": {}}
+    assert examination.plain_lan() == "WITHOUT TLS at 192.168.1.5:1883 to 192.168.1.0/24 (eth0)"
+    examination.status["plain_lan"] = {"open": [], "left_off": {"eth7": "this machine has no interface of that name"}}
+    with pytest.raises(Failure, match="not open: eth7: this machine has no interface of that name"):
+        examination.plain_lan()

@@ -116,6 +116,11 @@ def test_where_a_value_comes_from_is_known(place: Place) -> None:
         ("[http]\nlisten = '9010'\n", ":2: http.listen: '9010' is refused; allowed: `host:port`"),
         ("[http]\nlisten = '127.0.0.1:65536'\n", ":2: http.listen: port 65536 is refused; allowed: 0 to 65535"),
         ("[http]\nlisten = '0.0.0.0:80'\n", ":2: http.listen: 0.0.0.0 is not of this machine alone"),
+        ("[mqtt]\nplain_lan = ['8.8.8.0/24']\n", ":2: mqtt.plain_lan: '8.8.8.0/24' is not a private network; allowed"),
+        (
+            "[mqtt]\nplain_lan = ['eth0']\n[http]\ninsecure_local = true",
+            ":2: mqtt.plain_lan: http.insecure_local is on",
+        ),
         ("[mqtt]\nws_listen = '0.0.0.0:80'\n", ":2: mqtt.ws_listen: 0.0.0.0 is not of this machine alone"),
         ("[mqtt]\nws_origins = ['https://a.lan/x']\n", ":2: mqtt.ws_origins: 'https://a.lan/x' is refused; allowed"),
         ("[mqtt]\nlisten = '[::]:1883'\n", ":2: mqtt.listen: :: is not of this machine alone"),

@@ -5,10 +5,11 @@ import json
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from edge.contract.limit import Limits
-from edge.contract.principal import Kind, Principal
+from edge.contract.principal import PLAIN_LAN, Kind, Principal
 from edge.devices.records import DeviceNamed
 from tests.support.clock import turn
 from tests.support.house import OPERATOR, House, house
@@ -238,3 +239,21 @@ async def test_a_repeat_waits_for_the_first_announcement_to_be_on_disk(tmp_path:
         assert (first.acked, second.acked) == (None, None)
         await h.settle()
         assert (first.acked, second.acked) == (True, True)
+
+
+async def test_what_came_without_tls_announces_nothing_of_high_risk(tmp_path: Path) -> None:
+    """Settled G14. The same words over TLS are another announcement, and so are they when TLS is gone again."""
+    async with house(tmp_path) as h:
+        who = await h.add("dev")
+        plain = msgspec.structs.replace(who, via=PLAIN_LAN)
+        announced = {
+            "capabilities": [{"name": "t", "value_type": "number"}, {"name": "bolt", "kind": "lock", "writable": True}]
+        }
+        for via, skills in ((plain, ["dev.t"]), (who, ["dev.bolt", "dev.t"]), (plain, ["dev.t"])):
+            assert (await h.say(via, "aun/v1/dev/announce", announced, retain=True)).acked
+            assert sorted(skill.id for skill in h.registry.skills()) == skills
+        assert await h.drops() == {("discovery", "high risk without TLS"): 2}
+        shown = await h.call("device.show", DeviceNamed(name="dev"))
+        assert [(line.component, line.reason, line.detail) for line in shown.refused] == [
+            ("bolt", "high risk without TLS", "lock")
+        ]

@@ -6,7 +6,7 @@ from edge.contract.capability import Capability
 from edge.contract.time import SECOND, Stamp
 from edge.contract.wire import JsonLimits
 from edge.devices.model import Cap, Device, Latest, Pending, Routes, moment, when, word
-from edge.protocol.discovery.record import Availability, Component, Payload, Presence, Reader
+from edge.protocol.discovery.record import Availability, Component, Payload, Presence, Reader, Writer
 from edge.store.devices import CapabilityRow, DeviceRow
 from edge.system.clock import SystemClock
 from edge.system.walltime import BUILD_US, UNSURE_US, Reading
@@ -101,3 +101,25 @@ def test_a_topic_has_the_class_of_its_most_important_reader_and_changes_are_told
     assert sorted(routes.topics()) == ["a", "t"]
     routes.remove(alarm)
     assert (routes.traffic("t"), told) == ("telemetry", [1, 2, 1])
+
+
+def test_the_topics_of_a_capability_of_high_risk_are_known_until_it_goes() -> None:
+    """Settled G14: what `mqtt.plain_lan` has nothing to do with."""
+    routes = Routes()
+    lock, other, native = (
+        cap("lock", "lock/state", Presence("alive")),
+        cap("other", "t"),
+        cap("bolt", "aun/v1/d/state/b"),
+    )
+    for one in (lock, native):
+        risky = msgspec.structs.replace(one.component.cap, risk="high", native=one is native)
+        writer = None if one is native else Writer(topic="lock/set")
+        one.component = msgspec.structs.replace(one.component, cap=risky, writer=writer)
+    for one in (lock, other, native):
+        routes.add(one)
+    closed = ["lock/state", "lock/set", "alive", "aun/v1/d/state/b", "aun/v1/d/task", "aun/v1/d/task/1/event"]
+    assert [topic for topic in (*closed, "t", "aun/v1/d/announce") if routes.closed(topic)] == closed
+    lock.component = other.component
+    routes.remove(lock)
+    routes.remove(native)
+    assert not any(map(routes.closed, closed))

@@ -103,6 +103,12 @@ def task_topic(device: str, *more: str) -> str:
     return "/".join((f"{ROOT}{device}/task", *more))
 
 
+def task_topic_of(topic: str) -> str:
+    """The task topic that a topic is, or is below of; "" for any other."""
+    device, task, _ = f"{topic.removeprefix(ROOT)}/".partition("/task/")
+    return task_topic(device) if task and topic.startswith(ROOT) and "/" not in device else ""
+
+
 def parse(device: str, payload: bytes, bounds: Bounds | None = None) -> Found:
     """What an announcement says. Raises `Refusal` when none of it can be taken."""
     bounds = bounds or Bounds()

@@ -54,7 +54,7 @@ def _admitted(broker: Broker, connection: Connection, packet: Connect, admission
         connection.refuse(refusal)
         return
     client_id = packet.client_id or f"auto-{broker.random_id()}"
-    rights = Rights(admission, client_id)
+    rights = broker.rights(admission, client_id)
     if packet.will is not None:
         try:
             broker.check_topic(packet.will.topic, packet.will.topic.encode())

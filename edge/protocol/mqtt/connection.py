@@ -379,9 +379,11 @@ class Connection(AckLine):
             assert self.session is not None  # noqa: S101 - open
             if not self.session.rights.may_publish(topic):
                 return None, Reason.NOT_AUTHORIZED
-            if len(self._routes) >= MOST_ROUTES:
-                self._routes.clear()
-            route = self._routes[name] = broker.router.route(topic)
+            route = broker.router.route(topic)
+            if self.session.rights.closed is None:  # else the verdict may change
+                if len(self._routes) >= MOST_ROUTES:
+                    self._routes.clear()
+                self._routes[name] = route
         if packet.retain and packet.qos and packet.payload and self.version == V5:
             limit = broker.retained.refuses(topic, len(route.head) + len(packet.payload), self.who)
             if limit is not None:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from edge.contract.bus import Admission, Done, Publish, Sink
 from edge.contract.limit import Limit, Limits
+from edge.contract.principal import PLAIN_LAN
 from edge.contract.time import SECOND, Stamp
 from edge.protocol.mqtt import limits
 from edge.protocol.mqtt.ackline import AckLine
@@ -16,6 +17,7 @@ from edge.protocol.mqtt.deadlines import Deadline, Deadlines
 from edge.protocol.mqtt.fields import Fault
 from edge.protocol.mqtt.journal import Journal, Write
 from edge.protocol.mqtt.reasons import Reason
+from edge.protocol.mqtt.rights import Rights
 from edge.protocol.mqtt.router import ALARM, CLASSES, Retained, Route, Router
 from edge.protocol.mqtt.sender import Sender
 from edge.protocol.mqtt.session import Bounds, Key, Outgoing, Session
@@ -72,6 +74,8 @@ class Core:
         self.journaled: set[int] = set()
         self._unsent: list[tuple[Session, Outgoing]] = []
         self.releasing: dict[tuple[int, int], AckLine] = {}
+        self.closed: Callable[[str], bool] = lambda topic: False
+        """Topics that are shut to who came in by `mqtt.plain_lan` (settled G14)."""
         self._declaring: Deadline | None = None
         self._expiring: dict[str, Deadline] = {}
         """Retained messages that expire, by topic."""
@@ -98,6 +102,11 @@ class Core:
         self.subscribe_octets = bounds[limits.SUBSCRIBE_OCTETS]
         self._topic_octets = bounds[limits.TOPIC_OCTETS]
         self._topic_levels = bounds[limits.TOPIC_LEVELS]
+
+    def rights(self, admission: Admission, client_id: str) -> Rights:
+        """What a client may do, by the door it came in."""
+        plain = admission.who.via == PLAIN_LAN
+        return Rights(admission, client_id, (lambda topic: self.closed(topic)) if plain else None)
 
     # Time.
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from edge.contract.bus import Admission
 from edge.protocol.mqtt.reasons import Reason
 from edge.protocol.mqtt.topics import matches, within
@@ -10,19 +12,21 @@ from edge.protocol.mqtt.topics import matches, within
 class Rights:
     """Topic filters of one client. `%c` and `%u` in a filter are its client id and user.
 
-    A filter is left out when what would be filled in is empty or could widen it (`+`, `#`, `/`).
+    A filter is left out when what would be filled in is empty or could widen it (`+`, `#`, `/`). What `closed` says of
+    a topic stands above every filter, and may change.
     """
 
-    __slots__ = ("_publish", "_subscribe", "_withheld")
+    __slots__ = ("_publish", "_subscribe", "_withheld", "closed")
 
-    def __init__(self, admission: Admission, client_id: str) -> None:
+    def __init__(self, admission: Admission, client_id: str, closed: Callable[[str], bool] | None = None) -> None:
+        self.closed = closed
         self._publish = _filled(admission.publish, admission.user, client_id)
         self._subscribe = _filled(admission.subscribe, admission.user, client_id)
         self._withheld = dict(admission.withheld)
 
     def may_publish(self, topic: str) -> bool:
         """Whether it may publish to a topic name."""
-        return any(matches(allowed, topic) for allowed in self._publish)
+        return any(matches(allowed, topic) for allowed in self._publish) and not self._shut(topic)
 
     def may_subscribe(self, wanted: str) -> bool:
         """Whether a filter may be subscribed to."""
@@ -36,7 +40,10 @@ class Rights:
 
     def may_read(self, topic: str) -> bool:
         """Whether a message of this topic may be delivered to it."""
-        return any(matches(allowed, topic) for allowed in self._subscribe)
+        return any(matches(allowed, topic) for allowed in self._subscribe) and not self._shut(topic)
+
+    def _shut(self, topic: str) -> bool:
+        return self.closed is not None and self.closed(topic)
 
 
 def _filled(filters: tuple[str, ...], user: str, client_id: str) -> tuple[str, ...]:

@@ -19,7 +19,7 @@ from msgspec import structs
 from edge.contract.bus import Admission, Done, Gatekeeper, Publish, Sink, after
 from edge.contract.limit import Limits
 from edge.contract.op import Spawn
-from edge.contract.principal import Kind
+from edge.contract.principal import PLAIN_LAN, Kind
 from edge.contract.time import SECOND, Clock
 from edge.protocol.mqtt import limits as bounds
 from edge.protocol.mqtt.rights import Rights
@@ -88,13 +88,17 @@ class AmqttEngine:
         losses: Losses,
         spawn: Spawn,
         traffic: Callable[[str], str] = lambda topic: "telemetry",
+        closed: Callable[[str], bool] = lambda topic: False,
     ) -> None:
-        """Raises `ModuleNotFoundError` without the extra."""
+        """`closed` says which topics are shut to clients of `mqtt.plain_lan`.
+
+        Raises `ModuleNotFoundError` without the extra.
+        """
         from edge.transports.mqtt import amqtt_porter
 
         self._porter = amqtt_porter
         self._clock, self._gatekeeper, self._limits = clock, gatekeeper, limits
-        self._losses, self._spawn, self._traffic = losses, spawn, traffic
+        self._losses, self._spawn, self._traffic, self._closed = losses, spawn, traffic, closed
         self._loop = asyncio.get_running_loop()
         self._word = secrets.token_hex(8)
         self._broker: Any = None
@@ -291,7 +295,7 @@ class AmqttEngine:
         if found is None:
             self._count("refused_connect.not_authorized")
             return False
-        rights = Rights(found, session.client_id or "")
+        rights = Rights(found, session.client_id or "", self._closed if guest.via == PLAIN_LAN else None)
         will = _will_of(session)
         if will is not None and not rights.may_publish(will[0]):
             self._count("refused_connect.will_not_authorized")

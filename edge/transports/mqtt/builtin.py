@@ -53,10 +53,12 @@ class BuiltinEngine:
         hot: Store,
         limits: Limits,
         traffic: Callable[[str], str] = lambda topic: "telemetry",
+        closed: Callable[[str], bool] = lambda topic: False,
         sys_s: int = 10,
         figures: Mapping[str, Callable[[], str]] = MappingProxyType({}),
     ) -> None:
         """`traffic` says the class of a topic: `alarm`, `state` or `telemetry`; what goes first when room runs out.
+        `closed` says which topics are shut to clients of `mqtt.plain_lan`.
         `figures` are further `$SYS/broker/` topics; all of them are told every `sys_s` seconds."""
         self._clock, self._gatekeeper, self._hot, self._limits = clock, gatekeeper, hot, limits
         self._certificates = gatekeeper if isinstance(gatekeeper, CertificateGatekeeper) else None
@@ -71,6 +73,7 @@ class BuiltinEngine:
             random_id=lambda: secrets.token_hex(8),
             traffic=traffic,
         )
+        self._broker.closed = closed
         self._broker.sys.every_us = sys_s * SECOND
         self._broker.sys.more.update(figures)
         self.budget = limits[bounds.READ_OCTETS]

@@ -8,7 +8,6 @@ from edge.contract.bus import Admission, Publish
 from edge.contract.time import SECOND, Stamp
 from edge.protocol.mqtt.broker import Broker
 from edge.protocol.mqtt.message import Message, head_of
-from edge.protocol.mqtt.rights import Rights
 from edge.protocol.mqtt.session import SENT, WAITING, Outgoing, Session, Subscription
 from edge.store.mqtt import Stored, StoredMessage, StoredOutgoing, StoredSession
 
@@ -69,7 +68,7 @@ def _session(broker: Broker, row: StoredSession, here: Here) -> Session:
     """Absent since it left, or since now when we were what went away. Its rights come with its next CONNECT.
 
     Until then a message may be queued for it by the subscriptions it was granted; delivery is checked again."""
-    rights = Rights(Admission(row.who, row.user, ("#",), ("#", "$SYS/#")), row.client_id)
+    rights = broker.rights(Admission(row.who, row.user, ("#",), ("#", "$SYS/#")), row.client_id)
     session = Session((row.user, row.client_id), row.number, rights, row.who)
     now_us = broker.now_us
     session.stored = session.kept = True

@@ -25,12 +25,13 @@ Network = IPv4Network | IPv6Network
 class Entrance(msgspec.Struct, frozen=True, kw_only=True):
     """What one listener lets in.
 
-    networks: addresses that may come in; none named: any. via: the door that principals get.
+    networks: addresses that may come in; none named: any. is_open: asked before each. via: the door of its principals.
     path, origins, hosts: of WebSocket; without an Origin any program may connect, a page only from its own host or
     these; a Host that `hosts` does not know is refused on loopback (a name can be rebound to it).
     """
 
     networks: tuple[Network, ...] = ()
+    is_open: Callable[[], bool] | None = None
     via: str = "mqtt"
     path: str = "/mqtt"
     origins: tuple[str, ...] = ()
@@ -38,6 +39,8 @@ class Entrance(msgspec.Struct, frozen=True, kw_only=True):
 
     def admits(self, address: str) -> bool:
         """Whether an address may come in here."""
+        if self.is_open is not None and not self.is_open():
+            return False
         if not self.networks:
             return True
         try:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edge.protocol.discovery.native import Address, address, event, parse, task_topic
+from edge.protocol.discovery.native import Address, address, event, parse, task_topic, task_topic_of
 from edge.protocol.discovery.record import Bounds, Found, Refusal
 
 
@@ -149,6 +149,20 @@ def test_a_native_topic_is_recognised(topic: str, place: Address | None) -> None
 def test_task_topics_are_below_the_device() -> None:
     assert task_topic("w") == "aun/v1/w/task"
     assert task_topic("w", "T1", "cancel") == "aun/v1/w/task/T1/cancel"
+
+
+@pytest.mark.parametrize(
+    ("topic", "tasks"),
+    [
+        ("aun/v1/lock/task", "aun/v1/lock/task"),
+        ("aun/v1/lock/task/t1/event", "aun/v1/lock/task"),
+        ("aun/v1/lock/state/task", ""),
+        ("aun/v1/lock/tasks", ""),
+        ("lock/task/t1", ""),
+    ],
+)
+def test_a_topic_belongs_to_the_tasks_of_a_device(topic: str, tasks: str) -> None:
+    assert task_topic_of(topic) == tasks
 
 
 def test_an_event_is_read_leniently_in_its_parts_and_strictly_in_its_state() -> None:

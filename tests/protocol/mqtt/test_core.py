@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from edge.contract.bus import Publish
-from edge.contract.principal import NODE
+from edge.contract.principal import NODE, PLAIN_LAN
 from edge.contract.time import SECOND
-from edge.protocol.mqtt import limits
+from edge.protocol.mqtt import codec, limits
 from edge.protocol.mqtt.core import DECLARE_US
 from edge.protocol.mqtt.fields import Fault
 from edge.protocol.mqtt.reasons import Reason
 from edge.protocol.mqtt.router import CLASSES
-from tests.protocol.mqtt.box import Box
+from tests.protocol.mqtt.box import EVERYTHING, V5, Box
 
 
 def test_everything_in_a_turn_happens_at_one_moment() -> None:
@@ -123,3 +124,25 @@ def test_an_appointment_is_kept_when_its_time_has_come() -> None:
     assert kept == []
     box.pass_(0.1)
     assert kept == [3 * SECOND]
+
+
+def test_who_came_in_without_tls_neither_tells_nor_hears_a_closed_topic() -> None:
+    """Settled G14; also when a topic is closed while they are there."""
+    box = Box()
+    plain = msgspec.structs.replace(EVERYTHING.who, via=PLAIN_LAN)
+    box.users["plain"] = msgspec.structs.replace(EVERYTHING, who=plain, user="plain")
+    shut: set[str] = set()
+    box.broker.closed = lambda topic: topic in shut
+    safe, lamp = box.client("safe"), box.client("lamp", user="plain", version=V5)
+    for client in (safe, lamp):
+        client.subscribe("#")
+    for closed, heard in ((False, 2), (True, 1)):
+        if closed:
+            shut.add("lock/set")
+            box.broker.router.generation += 1
+        lamp.publish("lock/set", b"open", qos=1)
+        reason = [one.reason for one in lamp.read() if isinstance(one, codec.Ack)]
+        assert reason == [0x87 if closed else 0]
+        safe.read()
+        safe.publish("lock/set", b"open")
+        assert len(safe.read()) + len(lamp.read()) == heard

@@ -41,3 +41,15 @@ def test_a_withheld_filter_is_refused_by_its_code_and_what_lies_around_it_is_not
     mine = Rights(Admission(GUEST, "lamp", (), ("#",), (("a/b", 0x80),)), "c1")
     assert (mine.refusal("a/b"), mine.refusal("a/#"), mine.refusal("$x")) == (0x80, 0, 0x87)
     assert not mine.may_subscribe("a/b")
+
+
+def test_a_closed_topic_stands_above_every_filter_and_may_open_again() -> None:
+    shut = {"lock/set"}
+    mine = Rights(Admission(GUEST, "lamp", ("#",), ("#",)), "c1", lambda topic: topic in shut)
+    assert not mine.may_publish("lock/set")
+    assert not mine.may_read("lock/set")
+    assert mine.may_publish("lamp")
+    assert mine.may_subscribe("#"), "delivery is checked again"
+    shut.clear()
+    assert mine.may_publish("lock/set")
+    assert mine.may_read("lock/set")

@@ -18,7 +18,7 @@ pytest.importorskip("amqtt")
 from edge.contract.bus import Done, Publish
 from edge.contract.errors import StorageFull
 from edge.contract.limit import Limits
-from edge.contract.principal import NODE
+from edge.contract.principal import NODE, PLAIN_LAN
 from edge.protocol.mqtt import limits as bounds
 from edge.protocol.mqtt.rights import Rights
 from edge.store import ledger
@@ -189,3 +189,15 @@ def test_a_message_that_somebody_may_not_read_is_withheld() -> None:
         writer.write(packet)
     assert (sent.data, writer.withheld) == (mine + b"\xd0\0", 2)
     assert topic_of(b"\x30\x84\x01\0\x03a/b" + b"x" * 127) == "a/b"
+
+
+async def test_a_client_without_tls_cannot_use_a_closed_topic(tmp_path: Path) -> None:
+    """Settled G14."""
+    async with rig(tmp_path, entrance=Entrance(via=PLAIN_LAN)) as made, made.client("alice") as alice:
+        made.engine._closed = lambda topic: topic == "alice/lock"
+        async with made.client("alice", identifier="later") as later:
+            await later.publish("alice/lock", b"open")
+            await later.publish("alice/else", b"1", qos=1)
+        await alice.publish("alice/end", b"1", qos=1)
+        await made.until(lambda: len(made.heard) == 2)
+        assert [one.topic for one in made.heard] == ["alice/else", "alice/end"]
