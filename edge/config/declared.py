@@ -95,6 +95,13 @@ class MqttSettings(Section, frozen=True, kw_only=True):
         list[str],
         say("Origins of pages that may connect over WebSocket, besides those of this node.", ["https://panel.lan"]),
     ] = []
+    unix_socket: Annotated[
+        str,
+        say(
+            "Path of a unix socket for programs of this machine, seen from the state directory; empty: none.",
+            "run/mqtt.sock",
+        ),
+    ] = ""
     plain_lan: Annotated[
         list[str],
         say(

@@ -83,8 +83,8 @@ class BusEngine(Bus, Protocol):
         ...
 
     async def serve(self, sock: Any, *, ssl: Any = None, entrance: Any = ..., ws: bool = False) -> int:
-        """Listen on a bound `socket.socket`, with an `SSLContext` or without; its port. `entrance` says who may use
-        it (the engine's own record). Raises `ValueError` for what the engine cannot do."""
+        """Listen on a bound `socket.socket`, with an `SSLContext` or without; its port (0: a unix socket). `entrance`
+        says who may use it (the engine's own record). Raises `ValueError` for what the engine cannot do."""
         ...
 
     def topics_changed(self) -> None:

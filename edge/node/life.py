@@ -35,7 +35,7 @@ from edge.system.interfaces import addresses
 from edge.system.lag import LoopLag
 from edge.system.logs import LogPlan, Logs
 from edge.system.notify import ServiceManager
-from edge.system.ports import Ports, bind_remembered
+from edge.system.ports import Ports, bind_remembered, bind_unix
 from edge.transports.http.listener import Listener as HttpListener
 from edge.transports.mqtt.tcp import Entrance
 
@@ -43,6 +43,7 @@ log = logging.getLogger(__name__)
 
 READY_VERSION = 1
 READY_AGAIN_US = 5 * SECOND
+UNIX = "mqtt_unix"
 NO_DEVICE = "opens once a device exists: aun-edge device add NAME"
 DRAIN_US = 2 * SECOND
 """How long what runs at SIGTERM may take to finish (design D2a)."""
@@ -76,6 +77,7 @@ class Node:
         """Listeners that other machines can reach, and the address each is bound to."""
         self.plain_lan: PlainLan | None = None
         """The doors of `mqtt.plain_lan`, if there are to be any."""
+        self._unix: Path | None = None
         self.house: House
 
     @property
@@ -127,7 +129,7 @@ class Node:
     async def _run(self) -> None:
         self._ports = Ports(self.config.state_dir / "ports.json")
         self._http, self._waiting, self.endpoints, self.to_network, self.left_off = [], [], {}, {}, {}
-        self.plain_lan = None
+        self.plain_lan = self._unix = None
         failure: BaseException | None = None
         async with asyncio.TaskGroup() as group:
             self._tasks = Tasks(group)
@@ -163,6 +165,7 @@ class Node:
                 self._waiting.append(listener)
             else:
                 await self._listen(listener)
+        await self._listen_unix()
         await self._prepare_plain_lan()
         house.hub.watch("device", None, self._device_event)
         await house.ctl.start()
@@ -205,6 +208,27 @@ class Node:
         if not listener.loopback:
             self.to_network[listener.name] = f"{listener.host}:{sock.getsockname()[1]}"
             log.info("listener %s is open to other machines at %s", listener.name, self.to_network[listener.name])
+
+    async def _listen_unix(self) -> None:
+        """Open the unix socket, if there is to be one. Raises `StartFailed`: somebody asked for it."""
+        if not self.config.mqtt.unix_socket:
+            return
+        path = self.config.state_dir / self.config.mqtt.unix_socket
+        if not self.house.bus.listens:
+            self.left_off[UNIX] = "devices connect to the broker of mqtt.external"
+            return
+        try:
+            sock = bind_unix(path)
+        except OSError as error:
+            why = f"{path} cannot be used: {error.strerror or error}"
+            raise StartFailed(f"mqtt.unix_socket = {why}\n  next: choose another path") from None
+        self._unix = path
+        try:
+            await self.house.bus.serve(sock)
+        except ValueError as error:
+            sock.close()
+            raise StartFailed(f"mqtt.unix_socket = {error}\n  next: unset it, or mqtt.engine = builtin") from None
+        self.endpoints[UNIX] = str(path)
 
     def _leave_off(self, listener: Listener, why: str, cure: str = "") -> None:
         self.left_off[listener.name] = why
@@ -319,6 +343,8 @@ class Node:
         for listener in self._http:
             listener.stop_accepting()
         house.stop_accepting()
+        if self._unix is not None:
+            self._unix.unlink(missing_ok=True)
         house.stop_reading()
         await house.drain(house.clock.now().mono_us + DRAIN_US)
         for listener in self._http:

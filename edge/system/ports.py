@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import logging
 import socket
+import stat
 from pathlib import Path
 
 import msgspec
@@ -67,3 +69,36 @@ def bind_remembered(ports: Ports, name: str, host: str, port: int) -> socket.soc
     made = bind_tcp(host, 0)
     ports.remember(name, made.getsockname()[1])
     return made
+
+
+SOCKET_MODE = 0o660
+"""Owner and group may connect to a unix socket; who gets to its folder is the folder's matter."""
+
+
+def bind_unix(path: Path) -> socket.socket:
+    """A bound, not yet listening unix socket; one that nobody listens on any more is replaced. Raises `OSError`."""
+    _make_way(path)
+    made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        made.bind(str(path))
+        path.chmod(SOCKET_MODE)
+        made.setblocking(False)
+    except OSError:
+        made.close()
+        raise
+    return made
+
+
+def _make_way(path: Path) -> None:
+    try:
+        if not stat.S_ISSOCK(path.lstat().st_mode):
+            raise OSError(errno.EEXIST, "there is something else of that name")
+    except FileNotFoundError:
+        return
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        try:
+            probe.connect(str(path))
+        except ConnectionRefusedError:
+            path.unlink()
+        else:
+            raise OSError(errno.EADDRINUSE, "somebody listens there")

@@ -4,6 +4,8 @@ import contextlib
 import json
 import socket
 import ssl
+import stat
+import subprocess
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +15,7 @@ import pytest
 import websockets.sync.client as websockets
 
 from edge.config import PORTS, Port
+from edge.system.ports import bind_unix
 from tests.support.process import NodeProcess
 
 ANONYMOUS = b"\x10\x0d\x00\x04MQTT\x04\x02\x00\x3c\x00\x01x"
@@ -80,3 +83,42 @@ def status(port: int | None, ca: str, certified: str, host: str) -> int:
         with trust.wrap_socket(door, server_hostname=certified) as wire:
             wire.sendall(f"GET /healthz HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n".encode())
             return int(wire.recv(64).split()[1])
+
+
+def mosquitto(path: Path, *args: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        ["mosquitto_pub", "--unix", str(path), *args], capture_output=True, text=True, timeout=30, check=False
+    )
+
+
+@pytest.mark.needs("mosquitto_pub")
+def test_programs_of_this_machine_come_in_by_a_unix_socket(tmp_path: Path) -> None:
+    """With a password like everybody; a socket that a killed node left is replaced; at the end it is gone."""
+    path = tmp_path / "state" / "run" / "mqtt.sock"
+    with NodeProcess(tmp_path / "state", "--set", "mqtt.unix_socket=run/mqtt.sock") as running:
+        assert running.ready["endpoints"]["mqtt_unix"] == str(path)
+        assert stat.S_IMODE(path.stat().st_mode) == 0o660
+        lamp = running.cli("device", "add", "lamp")
+        who = ("-u", "lamp", "-P", lamp["password"], "-q", "1", "-t", "lamp/x", "-m", "1")
+        assert mosquitto(path, *who).returncode == 0
+        assert mosquitto(path, "-u", "lamp", "-P", "wrong", *who[4:]).returncode == 4
+        running.kill()
+        running.start()
+        assert mosquitto(path, *who).returncode == 0
+        assert running.stop() == 0
+    assert not path.exists()
+
+
+@pytest.mark.parametrize(
+    ("taken", "why"), [("a file", "something else of that name"), ("a socket", "somebody listens")]
+)
+def test_a_path_that_is_taken_stops_the_start(tmp_path: Path, taken: str, why: str) -> None:
+    path = tmp_path / "taken"
+    with contextlib.ExitStack() as stack:
+        if taken == "a file":
+            path.touch()
+        else:
+            stack.enter_context(bind_unix(path)).listen()
+        with pytest.raises(AssertionError, match=rf"mqtt.unix_socket = {path} cannot be used: .*{why}"):
+            NodeProcess(tmp_path / "state", "--set", f"mqtt.unix_socket={path}").start()
+    assert path.exists()

@@ -73,10 +73,18 @@ async def test_a_certificate_that_cannot_be_read_stops_an_explicit_listener_with
             pass
 
 
-async def test_a_listener_that_the_engine_cannot_have_stops_the_start_with_a_reason(tmp_path: Path) -> None:
-    with pytest.raises(StartFailed, match=r"mqtt.ws_listen = the amqtt engine does not listen for WebSocket\n  next: "):
-        async with running(tmp_path / "state", "mqtt.ws_listen=127.0.0.1:0", "mqtt.engine=amqtt"):
+@pytest.mark.parametrize(
+    ("asked", "what"), [("mqtt.ws_listen=127.0.0.1:0", "for WebSocket"), ("mqtt.unix_socket=s", "on unix sockets")]
+)
+async def test_a_listener_that_the_engine_cannot_have_stops_the_start_and_why(
+    tmp_path: Path, asked: str, what: str
+) -> None:
+    with pytest.raises(
+        StartFailed, match=rf"{asked.split('=')[0]} = the amqtt engine does not listen {what}\n  next: "
+    ):
+        async with running(tmp_path / "state", asked, "mqtt.engine=amqtt"):
             pass
+    assert not (tmp_path / "state" / "s").exists()
 
 
 def taken_port(port: int) -> AbstractContextManager[object]:

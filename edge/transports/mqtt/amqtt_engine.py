@@ -172,9 +172,11 @@ class AmqttEngine:
         entrance: Entrance | None = None,
         ws: bool = False,
     ) -> int:
-        """Listen on a bound socket; its port. Raises `ValueError` for WebSocket."""
+        """Listen on a bound TCP socket; its port. Raises `ValueError` for WebSocket and unix sockets."""
         if ws:
             raise ValueError("the amqtt engine does not listen for WebSocket")
+        if sock.family == socket.AF_UNIX:
+            raise ValueError("the amqtt engine does not listen on unix sockets")
 
         async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             await self._accepted(reader, writer, entrance or Entrance())

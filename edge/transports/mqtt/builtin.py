@@ -123,8 +123,11 @@ class BuiltinEngine:
     async def serve(
         self, sock: socket.socket, *, ssl: ssl.SSLContext | None = None, entrance: Entrance = ANYBODY, ws: bool = False
     ) -> int:
-        """Listen on a bound TCP socket, for MQTT or (`ws`) for MQTT over WebSocket; its port."""
+        """Listen on a bound socket, for MQTT or (`ws`) for MQTT over WebSocket; its port, 0 for a unix socket."""
         made = self._ws_maker(entrance) if ws else self._maker(entrance)
+        if sock.family == socket.AF_UNIX:
+            self._servers.append(await self.loop.create_unix_server(made, sock=sock, ssl=ssl, backlog=BACKLOG))
+            return 0
         return self._opened(await self.loop.create_server(made, sock=sock, ssl=ssl, backlog=BACKLOG))
 
     async def listen_ws(
