@@ -59,10 +59,12 @@ def _life(verbs: Any) -> None:
     selftest.add_argument(
         "--kills", type=int, default=1, metavar="N", help="how often to kill -9 in between (default 1)"
     )
-    selftest.add_argument("--dir", type=Path, default=None, metavar="DIR", help="where to make the scratch directory")
+    selftest.add_argument("--dir", type=_path, default=None, metavar="DIR", help="where to make the scratch directory")
     selftest.add_argument("--keep", action="store_true", help="leave the scratch directory there")
     methods = _json(_verb(verbs, "methods", "verbs:methods", "List the operations this node answers."))
-    methods.add_argument("--surface", default="", choices=["", "aun", "a2a", "edge"], help="only those of one wire")
+    methods.add_argument(
+        "--surface", type=_word, default=LEFT_OUT, choices=["aun", "a2a", "edge"], help="only those of one wire"
+    )
     methods.add_argument("--scopes", action="store_true", help="show the scope that each one needs")
 
 
@@ -84,10 +86,14 @@ def _agents(verbs: Any) -> None:
     add = _json(_verb(group, "add", "verbs:agent_add", "Reserve a name and make a token; prints the token, once."))
     add.add_argument("name", metavar="NAME", help="4 to 64 of a-z 0-9 _ -; its address is NAME.ISSUER")
     add.add_argument(
-        "--sdk-profile", type=Path, metavar="DIR", help="write what the AUN SDK needs to find and trust this node"
+        "--sdk-profile", type=_path, metavar="DIR", help="write what the AUN SDK needs to find and trust this node"
     )
     add.add_argument(
-        "--expires", default="90d", metavar="90d", help="how long the token lives: 12h, 90d (default), never"
+        "--expires",
+        type=_word,
+        default="90d",
+        metavar="90d",
+        help="how long the token lives: 12h, 90d (default), never",
     )
     _json(_verb(group, "list", "verbs:agent_list", "List agents and their tokens' prefixes."))
     window = _verb(group, "window", "verbs:agent_window", "Let any free name register for some minutes.")
@@ -102,7 +108,9 @@ def _skills(verbs: Any) -> None:
     call = _json(_verb(group, "call", "verbs:skill_call", "Read a skill, or act on it."))
     call.add_argument("skill", metavar="SKILL", help="<device>.<capability>, as `skill list` shows it")
     call.add_argument("value", nargs="?", default="read", metavar="VALUE", help="read (default), on, off, a number …")
-    call.add_argument("--params", default="", metavar="JSON", help="parameters as a JSON object instead of VALUE")
+    call.add_argument(
+        "--params", type=_word, default=LEFT_OUT, metavar="JSON", help="parameters as a JSON object instead of VALUE"
+    )
     call.add_argument(
         "--timeout", type=int, default=30, metavar="SECONDS", help="how long to wait for the end (default 30)"
     )
@@ -117,9 +125,11 @@ def _skills(verbs: Any) -> None:
 def _queue(verbs: Any) -> None:
     group = _group(verbs, "queue", "What waits, and what was given up.")
     drops = _json(_verb(group, "drops", "queue:drops", "What was refused, expired, evicted or dropped, and why."))
-    drops.add_argument("--reason", default="", metavar="WORD", help="only this reason")
-    drops.add_argument("--client", default="", metavar="NAME", help="only this client, by the name in the list")
-    drops.add_argument("--since", default="", metavar="1h", help="only the last 30m, 12h, 7d")
+    drops.add_argument("--reason", type=_word, default=LEFT_OUT, metavar="WORD", help="only this reason")
+    drops.add_argument(
+        "--client", type=_word, default=LEFT_OUT, metavar="NAME", help="only this client, by the name in the list"
+    )
+    drops.add_argument("--since", type=_word, default=LEFT_OUT, metavar="1h", help="only the last 30m, 12h, 7d")
     drops.add_argument("--limit", type=int, default=200, metavar="LINES", help="lines at most (default 200)")
 
 
@@ -127,12 +137,12 @@ def _backup(verbs: Any) -> None:
     group = _group(verbs, "backup", "Backups: keys, databases and local settings in one file.")
     create = _json(_verb(group, "create", "backup:create", "Write a backup; the node may go on running."))
     create.add_argument(
-        "file", nargs="?", type=Path, metavar="FILE", help="where to; default: a name with issuer and time, here"
+        "file", nargs="?", type=_path, metavar="FILE", help="where to; default: a name with issuer and time, here"
     )
     verify = _json(_verb(group, "verify", "backup:verify", "Read a whole backup and say whether it is good."))
-    verify.add_argument("file", type=Path, metavar="FILE")
+    verify.add_argument("file", type=_path, metavar="FILE")
     back = _json(_verb(group, "restore", "backup:restore_", "Put a backup in place; the node must not run."))
-    back.add_argument("file", type=Path, metavar="FILE")
+    back.add_argument("file", type=_path, metavar="FILE")
     back.add_argument("--force", action="store_true", help="replace the state that is there; it goes to quarantine")
 
 
@@ -146,8 +156,8 @@ def _config(verbs: Any) -> None:
     _json(_verb(group, "list", "settings:list_", "Every setting, its value and where that comes from."))
     _json(_verb(group, "validate", "settings:validate", "Check every file as a start would."))
     for verb in group.choices.values():
-        verb.add_argument("--config", type=Path, metavar="FILE", help="instead of /etc/aun-edge/aun-edge.toml")
-        verb.add_argument("--profile", default="", metavar="NAME", help="as given to run")
+        verb.add_argument("--config", type=_path, metavar="FILE", help="instead of /etc/aun-edge/aun-edge.toml")
+        verb.add_argument("--profile", type=_word, default=LEFT_OUT, metavar="NAME", help="as given to run")
 
 
 def _mqtt(verbs: Any) -> None:
@@ -161,8 +171,14 @@ def _mqtt(verbs: Any) -> None:
     sub.add_argument("--count", type=int, default=0, metavar="N", help="end after N messages")
     for verb in (pub, sub):
         verb.add_argument("--qos", type=int, choices=[0, 1], default=1, help="1 by default")
-        verb.add_argument("--username", default="", metavar="USER", help="speak MQTT as this user, to try its password")
-        verb.add_argument("--password-file", type=Path, metavar="FILE", help="the password of USER")
+        verb.add_argument(
+            "--username",
+            type=_word,
+            default=LEFT_OUT,
+            metavar="USER",
+            help="speak MQTT as this user, to try its password",
+        )
+        verb.add_argument("--password-file", type=_path, metavar="FILE", help="the password of USER")
 
 
 def _group(verbs: Any, name: str, about: str) -> Any:
@@ -181,7 +197,7 @@ def _verb(verbs: Any, name: str, does: str, about: str) -> argparse.ArgumentPars
 def _state_dir(to: argparse.ArgumentParser, *, default: object) -> None:
     to.add_argument(
         "--state-dir",
-        type=Path,
+        type=_path,
         default=default,
         metavar="DIR",
         help="state directory of the node (root: /var/lib/aun-edge, others: ~/.local/state/aun-edge)",
@@ -190,12 +206,37 @@ def _state_dir(to: argparse.ArgumentParser, *, default: object) -> None:
 
 def _sources(to: argparse.ArgumentParser) -> None:
     """Where settings come from besides the usual places."""
-    to.add_argument("--config", type=Path, metavar="FILE", help="read this instead of /etc/aun-edge/aun-edge.toml")
-    to.add_argument("--profile", default="", metavar="NAME", help="start from a named profile, or a profile file")
+    to.add_argument("--config", type=_path, metavar="FILE", help="read this instead of /etc/aun-edge/aun-edge.toml")
     to.add_argument(
-        "--issuer", default="", metavar="DOMAIN", help="what every AID here ends in; fixed at the first start"
+        "--profile", type=_word, default=LEFT_OUT, metavar="NAME", help="start from a named profile, or a profile file"
+    )
+    to.add_argument(
+        "--issuer",
+        type=_word,
+        default=LEFT_OUT,
+        metavar="DOMAIN",
+        help="what every AID here ends in; fixed at the first start",
     )
     to.add_argument("--set", action="append", default=[], metavar="section.key=value", help="one setting; repeatable")
+
+
+class _LeftOut(str):
+    """The empty word of an option that was left out, which nobody can type."""
+
+
+LEFT_OUT = _LeftOut()
+
+
+def _word(text: str) -> str:
+    """Something: an empty word is a variable that a script forgot to set, not a wish for the default."""
+    if not text.strip() and text is not LEFT_OUT:
+        raise argparse.ArgumentTypeError("it is empty: leave the option out, or say what it is")
+    return str(text)
+
+
+def _path(text: str) -> Path:
+    """The path of something."""
+    return Path(_word(text))
 
 
 def _json(to: argparse.ArgumentParser) -> argparse.ArgumentParser:

@@ -5,12 +5,15 @@ A section is a record and a setting is its field; the reader, `config list`, the
 
 from __future__ import annotations
 
+import math
 from functools import cache
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 import msgspec
 from msgspec import Meta
 
+from edge.config import shapes
+from edge.config.shapes import Shape
 from edge.contract import limit
 
 Namespace = Literal[
@@ -20,18 +23,25 @@ Namespace = Literal[
 """What can be switched off (settled G34)."""
 Level = Literal["debug", "info", "warning", "error"]
 
-_ADDRESS = r"^(off|(\[[0-9A-Fa-f:.]+\]|[^:\[\]\s/]+):[0-9]{1,5})$"
-_ADDRESS_WORDS = "`host:port` (port 0 picks one and remembers it) or `off`"
-
 
 def say(about: str, example: object, **bounds: Any) -> Meta:
     """What people read about a setting, and its bounds."""
     return Meta(description=about, examples=[example], **bounds)
 
 
+def text(about: str, example: str, shape: Shape) -> Meta:
+    """A setting that is a text of some shape."""
+    return say(about, example, pattern=shape.pattern, extra={"allowed": shape.words, "wrong": shape.wrong})
+
+
+def each(shape: Shape) -> Meta:
+    """The shape of every item of a list, or of every value of a table."""
+    return Meta(pattern=shape.pattern, extra={"allowed": shape.words, "wrong": shape.wrong})
+
+
 def address(about: str, example: str) -> Meta:
     """A setting that names where to listen."""
-    return say(about, example, pattern=_ADDRESS, extra={"allowed": _ADDRESS_WORDS})
+    return text(about, example, shapes.ADDRESS)
 
 
 class Section(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,15 +51,19 @@ class Section(msgspec.Struct, frozen=True, kw_only=True):
 class NodeSettings(Section, frozen=True, kw_only=True):
     """The node as a whole."""
 
-    name: Annotated[str, say("Name shown to people and in the agent card; empty: the host name.", "kitchen box")] = ""
+    name: Annotated[
+        str, text("Name shown to people and in the agent card; empty: the host name.", "kitchen box", shapes.LINE)
+    ] = ""
     issuer: Annotated[
         str,
-        say(
-            "Domain that every AID here ends in; empty: made from the root key. Fixed at the first start.", "home.test"
+        text(
+            "Domain that every AID here ends in; empty: made from the root key. Fixed at the first start.",
+            "home.test",
+            shapes.ISSUER,
         ),
     ] = ""
     public_url: Annotated[
-        list[str],
+        list[Annotated[str, each(shapes.URL)]],
         say("Base URLs under which others reach this node, best first; empty: as the caller did.", ["https://box.lan"]),
     ] = []
     off: Annotated[
@@ -57,9 +71,11 @@ class NodeSettings(Section, frozen=True, kw_only=True):
         say("AUN services that this node does not offer: gone from capabilities and methods.", ["task"]),
     ] = []
     port_aliases: Annotated[bool, say("Open the alias ports of the port table as well.", True)] = False
-    provider: Annotated[str, say("Who runs this node, as shown in cards and agent.md.", "Household Doe")] = ""
-    contact: Annotated[str, say("How to reach them, as shown in agent.md.", "mailto:doe@home.test")] = ""
-    license: Annotated[str, say("License line of generated agent.md files.", "CC-BY-4.0")] = ""
+    provider: Annotated[
+        str, text("Who runs this node, as shown in cards and agent.md.", "Household Doe", shapes.LINE)
+    ] = ""
+    contact: Annotated[str, text("How to reach them, as shown in agent.md.", "mailto:doe@home.test", shapes.LINE)] = ""
+    license: Annotated[str, text("License line of generated agent.md files.", "CC-BY-4.0", shapes.LINE)] = ""
 
 
 class HttpSettings(Section, frozen=True, kw_only=True):
@@ -77,7 +93,9 @@ class HttpSettings(Section, frozen=True, kw_only=True):
     insecure_local: Annotated[
         bool, say("Callers from this very machine need no token; loopback listeners only.", True)
     ] = False
-    hosts: Annotated[list[str], say("Further names that a Host header may carry.", ["box.lan"])] = []
+    hosts: Annotated[
+        list[Annotated[str, each(shapes.HOST)]], say("Further names that a Host header may carry.", ["box.lan"])
+    ] = []
 
 
 class MqttSettings(Section, frozen=True, kw_only=True):
@@ -92,18 +110,19 @@ class MqttSettings(Section, frozen=True, kw_only=True):
     ws_listen: Annotated[str, address("MQTT over WebSocket, at the path `/mqtt`.", "127.0.0.1:9016")] = "off"
     wss_listen: Annotated[str, address("MQTT over WebSocket with TLS, at the path `/mqtt`.", "0.0.0.0:9017")] = "off"
     ws_origins: Annotated[
-        list[str],
+        list[Annotated[str, each(shapes.ORIGIN)]],
         say("Origins of pages that may connect over WebSocket, besides those of this node.", ["https://panel.lan"]),
     ] = []
     unix_socket: Annotated[
         str,
-        say(
+        text(
             "Path of a unix socket for programs of this machine, seen from the state directory; empty: none.",
             "run/mqtt.sock",
+            shapes.FILE,
         ),
     ] = ""
     plain_lan: Annotated[
-        list[str],
+        list[Annotated[str, each(shapes.NETWORK)]],
         say(
             "Networks whose devices may connect without TLS, with their own passwords: private subnets, or interfaces.",
             ["192.168.1.0/24", "eth1"],
@@ -124,26 +143,31 @@ class MqttSettings(Section, frozen=True, kw_only=True):
 class ExternalSettings(Section, frozen=True, kw_only=True):
     """The broker of `mqtt.engine = "external"`: Mosquitto, EMQX, NanoMQ or another."""
 
-    host: Annotated[str, say("Name or address of the broker.", "broker.lan")] = "127.0.0.1"
+    host: Annotated[str, text("Name or address of the broker.", "broker.lan", shapes.HOST)] = "127.0.0.1"
     port: Annotated[int, say("Its port.", 8883, ge=1, le=65535)] = 1883
-    username: Annotated[str, say("The user that this node is there.", "aun-edge")] = ""
-    password_file: Annotated[str, say("File with that user's password.", "/etc/aun-edge/broker.password")] = ""
+    username: Annotated[str, text("The user that this node is there.", "aun-edge", shapes.LINE)] = ""
+    password_file: Annotated[
+        str, text("File with that user's password.", "/etc/aun-edge/broker.password", shapes.FILE)
+    ] = ""
     tls: Annotated[bool, say("Speak TLS with it.", True)] = False
-    tls_ca: Annotated[str, say("PEM file with its authority; empty: the system's.", "/etc/ssl/broker-ca.pem")] = ""
+    tls_ca: Annotated[
+        str, text("PEM file with its authority; empty: the system's.", "/etc/ssl/broker-ca.pem", shapes.FILE)
+    ] = ""
     version: Annotated[
         Literal["auto", "5", "3.1.1"],
         say("MQTT version; `auto` begins with 5 and goes back to 3.1.1 where that is refused.", "3.1.1"),
     ] = "auto"
-    client_id: Annotated[str, say("Client id there; empty: made from the issuer.", "kitchen-box")] = ""
+    client_id: Annotated[str, text("Client id there; empty: made from the issuer.", "kitchen-box", shapes.CLIENT)] = ""
     keepalive_s: Annotated[
         int,
         say("Seconds of silence before a ping; after twice as long the broker is taken for dead.", 60, ge=5, le=600),
     ] = 20
     filters: Annotated[
-        list[str], say("Topic filters heard besides those of the conventions and the principals.", ["plant/#"])
+        list[Annotated[str, each(shapes.FILTER)]],
+        say("Topic filters heard besides those of the conventions and the principals.", ["plant/#"]),
     ] = []
     principals: Annotated[
-        dict[str, str],
+        dict[str, Annotated[str, each(shapes.SLUG)]],
         say(
             "Whose a topic is, by prefix: that broker does not say who publishes. Empty: one principal has all of it.",
             {"zigbee2mqtt": "zigbee", "garden/pump/": "pump"},
@@ -164,17 +188,22 @@ class ExternalSettings(Section, frozen=True, kw_only=True):
 class TlsSettings(Section, frozen=True, kw_only=True):
     """Certificates of the TLS listeners; without `cert` the node issues its own."""
 
-    cert: Annotated[str, say("PEM file with the certificate chain.", "/etc/aun-edge/tls/cert.pem")] = ""
-    key: Annotated[str, say("PEM file with the private key of `cert`.", "/etc/aun-edge/tls/key.pem")] = ""
+    cert: Annotated[str, text("PEM file with the certificate chain.", "/etc/aun-edge/tls/cert.pem", shapes.FILE)] = ""
+    key: Annotated[str, text("PEM file with the private key of `cert`.", "/etc/aun-edge/tls/key.pem", shapes.FILE)] = ""
     min_version: Annotated[Literal["1.2", "1.3"], say("Oldest TLS version that is spoken.", "1.3")] = "1.2"
     client_cert: Annotated[
         Literal["off", "optional", "required"], say("Whether clients may or must show a certificate.", "optional")
     ] = "off"
     client_ca: Annotated[
         str,
-        say("PEM file with the authorities of client certificates; empty: our own.", "/etc/ssl/clients.pem"),
+        text(
+            "PEM file with the authorities of client certificates; empty: our own.", "/etc/ssl/clients.pem", shapes.FILE
+        ),
     ] = ""
-    names: Annotated[list[str], say("Further names and addresses in the node's own certificate.", ["box.lan"])] = []
+    names: Annotated[
+        list[Annotated[str, each(shapes.CERTIFIED)]],
+        say("Further names and addresses in the node's own certificate.", ["box.lan"]),
+    ] = []
 
 
 class AuthSettings(Section, frozen=True, kw_only=True):
@@ -195,9 +224,10 @@ class LogSettings(Section, frozen=True, kw_only=True):
     target: Annotated[Literal["stderr", "journald", "file"], say("Where the log goes.", "file")] = "stderr"
     file: Annotated[
         str,
-        say(
+        text(
             "Log file of target `file`, seen from the state directory; empty: `run/aun-edge.log`.",
             "/var/log/aun-edge.log",
+            shapes.FILE,
         ),
     ] = ""
     file_kib: Annotated[int, say("KiB at which the log file is turned over.", 1024, ge=16, le=1_048_576)] = 4096
@@ -210,15 +240,9 @@ class LogSettings(Section, frozen=True, kw_only=True):
 class DevicesSettings(Section, frozen=True, kw_only=True):
     """Devices and what they announce."""
 
-    discovery_prefix: Annotated[
-        str,
-        say(
-            "First level of Home Assistant discovery topics.",
-            "ha",
-            pattern=r"^[^+#/\s]+$",
-            extra={"allowed": "one level"},
-        ),
-    ] = "homeassistant"
+    discovery_prefix: Annotated[str, text("First level of Home Assistant discovery topics.", "ha", shapes.LEVEL)] = (
+        "homeassistant"
+    )
     confirm_s: Annotated[int, say("Seconds a command waits for the state that confirms it.", 5, ge=1, le=3600)] = 10
 
 
@@ -233,7 +257,12 @@ class AgentsSettings(Section, frozen=True, kw_only=True):
     """What agents are offered."""
 
     default_skill: Annotated[
-        str, say("Skill that a message to the node means when it names none; empty: the node asks.", "hall.light")
+        str,
+        text(
+            "Skill that a message to the node means when it names none; empty: the node asks.",
+            "hall.light",
+            shapes.SKILL,
+        ),
     ] = ""
 
 
@@ -241,7 +270,9 @@ class A2aSettings(Section, frozen=True, kw_only=True):
     """The A2A door."""
 
     enabled: Annotated[bool, say("Serve the agent card and A2A requests.", False)] = True
-    description: Annotated[str, say("What the node's agent card says it is.", "Lights of the workshop")] = ""
+    description: Annotated[
+        str, text("What the node's agent card says it is.", "Lights of the workshop", shapes.LINE)
+    ] = ""
 
 
 class StoreSettings(Section, frozen=True, kw_only=True):
@@ -292,7 +323,7 @@ def settings() -> list[Setting]:
             found.append(Setting(key, kind_of(hint), getattr(defaults, name), example, about, allowed(hint)))
     for name in sorted(limit.REGISTRY):
         declared = limit.REGISTRY[name]
-        about = f"{declared.about} ({declared.unit})"
+        about = f"{declared.about} ({declared.unit})" + (f"; at most `{declared.within}`" if declared.within else "")
         found.append(
             Setting(f"limits.{name}", kind_of(LIMIT), declared.default, declared.default * 2, about, allowed(LIMIT))
         )
@@ -333,8 +364,8 @@ def hint_of(key: str) -> Any:
     return get_args(_bare(declared[table]))[1]
 
 
-LIMIT = Annotated[int, Meta(ge=1)]
-"""The type of every limit."""
+LIMIT = Annotated[int, Meta(ge=1, le=1 << 40)]
+"""The type of every limit: what fits SQLite and a clock of microseconds, whatever it is multiplied with."""
 
 
 @cache
@@ -365,13 +396,47 @@ def allowed(hint: Any) -> str:
         return str(meta.extra["allowed"])
     if base is Literal:
         return ", ".join(args)
-    if base is list and base_of(args[0]) is Literal:
+    if base is list:
         return f"a list of: {allowed(args[0])}"
     if base is dict:
         return f"a table whose values are one of: {allowed(args[1])}"
     if meta.ge is not None:
         return f"a {kind_of(hint)} from {meta.ge} " + (f"to {meta.le}" if meta.le is not None else "up")
     return kind_of(hint) if base is bool else f"a {kind_of(hint)}"
+
+
+def culprit(value: Any, hint: Any) -> tuple[Any, str]:
+    """What of a refused value is wrong, a single item of a list or table if it is only that; and what is allowed."""
+    base, args = base_of(hint), get_args(_bare(hint))
+    if base in (list, dict) and type(value) is base:
+        for item in value.values() if base is dict else value:
+            if not fits(item, args[-1]):
+                return item, allowed(args[-1])
+    return value, allowed(hint)
+
+
+def fits(value: Any, hint: Any) -> bool:
+    """Whether a value is of a declared type and within its bounds."""
+    try:
+        msgspec.convert(value, hint)
+    except msgspec.ValidationError:
+        return False
+    return not isinstance(value, float) or math.isfinite(value)
+
+
+def wrong(hint: Any) -> list[Any]:
+    """Values that the type must refuse, for tests: every type and every shape of a text has some."""
+    meta, base, args = _meta(hint), base_of(hint), get_args(_bare(hint))
+    if base is list:
+        return ["x", [1], *([item] for item in wrong(args[0]))]
+    if base is dict:
+        return ["x", {"a": 1}, *({"a": item} for item in wrong(args[1]))]
+    if base is str:
+        return [7, True, *(meta.extra or {})["wrong"]]
+    if base in (int, float):
+        bounds = [edge + step for edge, step in ((meta.ge, -1), (meta.le, 1)) if edge is not None]
+        return ["x", True, math.nan, math.inf, *bounds]
+    return ["no such choice", 7] if base is Literal else ["maybe", 7]
 
 
 def _bare(hint: Any) -> Any:

@@ -33,6 +33,13 @@ PROFILE_PLACES = (
 """Where `--profile NAME` is looked up; the first match wins."""
 
 
+VARIABLE = "AUN_EDGE_"
+"""What the environment variable of a setting begins with."""
+
+CLOSE = 0.75
+"""How alike (0 to 1) a word must be to a known one to be taken for a slip of the pen."""
+
+
 class Origin(msgspec.Struct, frozen=True):
     """Where a value comes from: `default`, `profile`, `file`, `state`, `environment` or `option`; and its place."""
 
@@ -216,14 +223,14 @@ class _Reading:
             self.take(key, value, Origin(layer, str(path), _line_of(lines, key)))
 
     def environment(self, environ: Mapping[str, str]) -> None:
-        names = {"AUN_EDGE_" + re.sub(r"\W", "_", key).upper(): key for key in declared.keys()}
+        names = {VARIABLE + re.sub(r"\W", "_", key).upper(): key for key in declared.keys()}
         for variable, text in sorted(environ.items()):
-            section = variable.removeprefix("AUN_EDGE_").partition("_")[0].lower()
+            section = variable.removeprefix(VARIABLE).partition("_")[0].lower()
             origin = Origin("environment", variable)
             if variable in names:
                 self.text(names[variable], text, origin)
-            elif variable.startswith("AUN_EDGE_") and (section in SECTIONS or section == "limits"):
-                self.problems.append(Problem("", origin, "no such setting" + _meant(variable, list(names))))
+            elif variable.startswith(VARIABLE) and (section in SECTIONS or section == "limits"):
+                self.problems.append(Problem("", origin, "no such setting" + _variable_meant(variable, list(names))))
 
     def option(self, text: str) -> None:
         key, equals, value = text.partition("=")
@@ -251,11 +258,12 @@ class _Reading:
         hint = self.hint(key, origin)
         if hint is None:
             return
-        try:
+        if declared.fits(value, hint):
             self.values[key] = msgspec.convert(value, hint)
             self.origins[key] = origin
-        except msgspec.ValidationError:
-            self.problems.append(Problem(key, origin, f"{value!r} is refused; allowed: {declared.allowed(hint)}"))
+        else:
+            item, words = declared.culprit(value, hint)
+            self.problems.append(Problem(key, origin, f"{item!r} is refused; allowed: {words}"))
 
     def hint(self, key: str, origin: Origin) -> Any:
         """The declared type of a key, or None with the problem noted."""
@@ -304,10 +312,11 @@ def _disagreements(config: Config) -> Iterator[Problem]:
         if config.value(given) and not config.value(missing):
             yield Problem(given, config.origin(given), f"{missing} is missing; a certificate and its key come together")
     yield from _plain_lan(config)
-    for origin in config.mqtt.ws_origins:
-        if not re.fullmatch(r"https?://[^/\s]+", origin):
-            key = "mqtt.ws_origins"
-            yield Problem(key, config.origin(key), f"{origin!r} is refused; allowed: http(s)://host[:port], no path")
+    for name in config.limits:
+        outer = limit.REGISTRY[name].within
+        if outer and config.limits[name] > (most := config.value(f"limits.{outer}")):
+            why = f"{config.limits[name]} is refused; allowed: at most limits.{outer} ({most})"
+            yield Problem(f"limits.{name}", config.origin(f"limits.{name}"), why)
     for prefix in config.mqtt_external.principals:
         if not re.fullmatch(r"#|[^+#\s$][^+#\0]*", prefix):
             key = f"mqtt.external.principals.{prefix}"
@@ -345,17 +354,27 @@ def _parts(text: str) -> list[str]:
     return [part.strip() for part in text.split(",") if part.strip()]
 
 
+def _variable_meant(variable: str, names: Sequence[str]) -> str:
+    bare = [name.removeprefix(VARIABLE) for name in names]
+    return _meant(variable.removeprefix(VARIABLE), bare, before=VARIABLE)
+
+
 def _suggest(key: str) -> str:
-    section = key.partition(".")[0]
+    section, name = declared.split(key)
     if section not in {*SECTIONS, "limits"}:
         return _meant(key, declared.keys(), "; allowed sections: " + ", ".join([*SECTIONS, "limits"]))
-    own = [name for name in declared.keys() if name.startswith(f"{section}.")]
-    return _meant(key, own, f"; allowed in [{section}]: " + ", ".join(name.partition(".")[2] for name in own))
+    own = [found for one in declared.keys() for at, found in [declared.split(one)] if at == section]
+    shown = own
+    if section == "limits":  # there are too many of them for a line
+        area = f"{name.partition('.')[0]}."
+        shown = [one for one in own if one.startswith(area)] or sorted({f"{one.partition('.')[0]}.…" for one in own})
+    return _meant(name, own, f"; allowed in [{section}]: " + ", ".join(shown), f"{section}.")
 
 
-def _meant(word: str, words: Sequence[str], otherwise: str = "") -> str:
-    near = difflib.get_close_matches(word, words, 1)
-    return f"; did you mean {near[0]}?" if near else otherwise
+def _meant(word: str, words: Sequence[str], otherwise: str = "", before: str = "") -> str:
+    """The one word that is close enough to be meant; what both begin with for sure makes nothing close."""
+    near = difflib.get_close_matches(word, words, 1, CLOSE)
+    return f"; did you mean {before}{near[0]}?" if near else otherwise
 
 
 def _leaves(tables: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

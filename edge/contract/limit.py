@@ -11,7 +11,8 @@ class Limit(msgspec.Struct, frozen=True):
     """One bound on what others may ask of the node.
 
     `name` is dotted and is the configuration key (`limits.<name>`) and the counter
-    (`limit_hits{name=…}`). `error` None means: the transport closes or drops, as `about` says.
+    (`limit_hits{name=…}`). `error` None means: the transport closes or drops, as `about` says. `within` names the
+    limit of what this one travels in: above it, it could never be reached.
     """
 
     name: str
@@ -19,6 +20,7 @@ class Limit(msgspec.Struct, frozen=True):
     unit: str
     about: str
     error: type[EdgeError] | None = TooLarge
+    within: str = ""
 
 
 class Limits:
@@ -46,9 +48,11 @@ REGISTRY: dict[str, Limit] = {}
 """Every declared limit by name; a test walks it and demands a test at the edge of each."""
 
 
-def declare(name: str, default: int, unit: str, about: str, error: type[EdgeError] | None = TooLarge) -> Limit:
+def declare(
+    name: str, default: int, unit: str, about: str, error: type[EdgeError] | None = TooLarge, *, within: str = ""
+) -> Limit:
     """Declare a limit, once, at import time."""
     if name in REGISTRY:
         raise ValueError(f"limit {name} is declared twice")
-    REGISTRY[name] = Limit(name, default, unit, about, error)
+    REGISTRY[name] = Limit(name, default, unit, about, error, within)
     return REGISTRY[name]

@@ -6,8 +6,11 @@ from edge.contract.errors import RateLimited
 from edge.contract.limit import Limits, declare
 from edge.protocol.discovery.record import Bounds
 
+PACKET = "mqtt.packet_octets"
+"""What a payload travels in."""
+
 DISCOVERY_OCTETS = declare(
-    "devices.discovery_octets", 65_536, "bytes", "one discovery payload; a larger one is refused", None
+    "devices.discovery_octets", 65_536, "bytes", "one discovery payload; a larger one is refused", None, within=PACKET
 )
 DISCOVERY_DEPTH = declare("devices.discovery_depth", 16, "levels", "nesting of a discovery payload", None)
 COMPONENTS = declare("devices.components", 256, "components", "in one discovery payload", None)
@@ -29,14 +32,18 @@ TEMPLATE = declare(
 )
 OPTIONS = declare("devices.options", 128, "options", "of one choice", None)
 VALUE_OCTETS = declare("devices.value_octets", 4_096, "bytes", "one value as JSON; a larger one is not kept", None)
-STATE_OCTETS = declare("devices.state_octets", 65_536, "bytes", "one state payload; a larger one is not read", None)
+STATE_OCTETS = declare(
+    "devices.state_octets", 65_536, "bytes", "one state payload; a larger one is not read", None, within=PACKET
+)
 UNKNOWN_TOPICS = declare(
     "devices.unknown_topics", 1_024, "topics", "without a device whose last message is remembered", None
 )
 UNKNOWN_OCTETS = declare(
     "devices.unknown_octets", 4_096, "bytes", "of a message that is remembered until its device is announced", None
 )
-EVENT_OCTETS = declare("devices.event_octets", 524_288, "bytes", "one task event of a native device", None)
+EVENT_OCTETS = declare(
+    "devices.event_octets", 262_144, "bytes", "one task event of a native device", None, within=PACKET
+)
 COMMAND_OCTETS = declare("devices.command_octets", 4_096, "bytes", "one command value")
 ANNOUNCE_OCTETS = declare(
     "devices.announce_octets", 8 << 20, "bytes", "one publisher may announce in a burst; repeats are free", None
@@ -51,7 +58,7 @@ TAP_QUEUE = declare(
 )
 TAPS = declare("devices.taps", 16, "subscriptions", "of `mqtt sub` at once", RateLimited)
 HISTORY_ROWS = declare("devices.history_rows", 1_000, "readings", "in one answer of `device.history`", None)
-PUBLISH_OCTETS = declare("devices.publish_octets", 262_144, "bytes", "one `mqtt pub`")
+PUBLISH_OCTETS = declare("devices.publish_octets", 262_144, "bytes", "one `mqtt pub`", within=PACKET)
 
 
 def bounds(limits: Limits) -> Bounds:

@@ -49,3 +49,33 @@ def test_what_is_no_command_ends_with_usage(line: list[str], capsys: pytest.Capt
         build().parse_args(line)
     assert ended.value.code == 2
     assert "usage: aun-edge" in capsys.readouterr().err
+
+
+WORDS = [
+    (words, action)
+    for words, verb in VERBS
+    for action in verb._actions
+    if action.option_strings and action.nargs is None and action.type is not int and action.dest != "set"
+]
+
+
+@pytest.mark.parametrize(("words", "action"), WORDS, ids=[f"{words} {action.dest}" for words, action in WORDS])
+def test_an_empty_word_is_not_the_default(
+    words: str, action: argparse.Action, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for empty in ("", " "):
+        with pytest.raises(SystemExit) as ended:
+            build().parse_args([*words.split(), action.option_strings[0], empty])
+        assert ended.value.code == 2
+        assert f"argument {action.option_strings[0]}: " in capsys.readouterr().err
+
+
+def test_the_state_directory_before_the_verb_is_not_empty_either(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        build().parse_args(["--state-dir", "", "status"])
+    assert "argument --state-dir: it is empty: leave the option out" in capsys.readouterr().err
+
+
+def test_an_option_that_was_left_out_is_a_plain_empty_word() -> None:
+    options = build().parse_args(["queue", "drops"])
+    assert (type(options.reason), options.reason) == (str, "")

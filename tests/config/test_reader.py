@@ -110,7 +110,7 @@ def test_where_a_value_comes_from_is_known(place: Place) -> None:
         ("log.rate = '5'\n", ":1: log.rate: '5' is refused; allowed: a whole number from 0 to 100000"),
         ("log.rate = true\n", ":1: log.rate: True is refused; allowed: a whole number from 0 to 100000"),
         ("[http]\ninsecure_local = 1\n", ":2: http.insecure_local: 1 is refused; allowed: true or false"),
-        ("[node]\npublic_url = 'x'\n", ":2: node.public_url: 'x' is refused; allowed: a list of text"),
+        ("[node]\npublic_url = 'x'\n", ":2: node.public_url: 'x' is refused; allowed: a list of: `http(s)://"),
         ('[log.levels]\n"edge.store" = "all"\n', ":2: log.levels.edge.store: 'all' is refused; allowed: debug, info"),
         ("[log]\nlevels = {a = 'all'}\n", ":2: log.levels.a: 'all' is refused"),
         ("[http]\nlisten = '9010'\n", ":2: http.listen: '9010' is refused; allowed: `host:port`"),
@@ -126,6 +126,11 @@ def test_where_a_value_comes_from_is_known(place: Place) -> None:
         ("[mqtt]\nlisten = '[::]:1883'\n", ":2: mqtt.listen: :: is not of this machine alone"),
         ("[limits]\n'test.reader_burst' = 0\n", ":2: limits.test.reader_burst: 0 is refused; allowed: a whole number"),
         ("[limits.test]\nreader_bust = 9\n", ":2: limits.test.reader_bust: no such setting; did you mean"),
+        ("[limits]\nnope = 1\n", ":2: limits.nope: no such setting; allowed in [limits]: "),
+        ("[mqtt]\nlanguage = 1\n", ":2: mqtt.language: no such setting; allowed in [mqtt]: listen"),
+        ("[mqtt.external]\nhots = 'x'\n", ":2: mqtt.external.hots: no such setting; did you mean mqtt.external.host?"),
+        ("[node]\npublic_url = ['https://a.lan', 'x']\n", ":2: node.public_url: 'x' is refused; allowed: `http(s)://"),
+        ("[store]\nwear_window_s = nan\n", ":2: store.wear_window_s: nan is refused; allowed: a number from 0 to 60"),
         ("[wifi]\nname = 'x'\n", ":2: wifi.name: no such setting; allowed sections: node, http, mqtt"),
         ("[tls]\ncert = '/x.pem'\n", ":2: tls.cert: tls.key is missing"),
         ("[log\n", ":1: not TOML"),
@@ -138,6 +143,19 @@ def test_a_wrong_key_or_value_is_refused_with_its_line_and_what_is_allowed(
     place.write("etc/aun-edge.toml", text)
     (line,) = place.refusals()
     assert line.startswith("etc/aun-edge.toml" + refusal)
+
+
+def test_a_limit_stays_within_what_it_travels_in(place: Place) -> None:
+    inner = limit.Limit("test.reader_inner", 5, "bytes", "Only here to be overridden.", within="test.reader_burst")
+    limit.REGISTRY[inner.name] = inner
+    try:
+        (line,) = place.refusals(sets=["limits.test.reader_inner=6"])
+        assert line.endswith("6 is refused; allowed: at most limits.test.reader_burst (5)")
+        both = ["limits.test.reader_inner=6", "limits.test.reader_burst=6"]
+        assert place.load(sets=both).limits_overrides() == {"test.reader_inner": 6, "test.reader_burst": 6}
+        assert place.load(sets=["limits.test.reader_burst=4"]).value("limits.test.reader_inner") == 5
+    finally:
+        del limit.REGISTRY[inner.name]
 
 
 def test_every_problem_is_told_at_once(place: Place) -> None:
@@ -249,7 +267,7 @@ def test_a_local_setting_is_written_and_read_again(place: Place) -> None:
     changes = {
         "log.levels.edge.store": "debug",
         "limits.test.reader_burst": "8",
-        "node.name": 'the "box"\n',
+        "node.name": 'the "box" \\ é',
         "node.public_url": "https://a.test,https://b.test",
         "store.wear_window_s": "5",
         "node.port_aliases": "true",
@@ -258,7 +276,7 @@ def test_a_local_setting_is_written_and_read_again(place: Place) -> None:
     config = place.load()
     assert config.log.levels == {"edge.store": "debug"}
     assert config.limits_overrides() == {"test.reader_burst": 8}
-    assert config.node.name == 'the "box"\n'
+    assert config.node.name == 'the "box" \\ é'
     assert config.node.public_url == ["https://a.test", "https://b.test"]
     assert (config.store.wear_window_s, config.node.port_aliases) == (5.0, True)
     assert config.origin("node.name").layer == "state"

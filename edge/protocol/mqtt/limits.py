@@ -7,7 +7,14 @@ from edge.contract.limit import declare
 CONNECTIONS = declare("mqtt.connections", 1000, "connections", "more are closed at accept", None)
 PER_ADDRESS = declare("mqtt.per_address", 100, "connections", "more from one address are closed at accept", None)
 CONNECT_S = declare("mqtt.connect_s", 10, "s", "without a whole CONNECT the connection is closed", None)
-CONNECT_OCTETS = declare("mqtt.connect_octets", 65_536, "bytes", "a larger first packet closes the connection", None)
+CONNECT_OCTETS = declare(
+    "mqtt.connect_octets",
+    65_536,
+    "bytes",
+    "a larger first packet closes the connection",
+    None,
+    within="mqtt.packet_octets",
+)
 PACKET_OCTETS = declare("mqtt.packet_octets", 262_144, "bytes", "a larger packet closes the connection", None)
 CLIENT_ID_OCTETS = declare("mqtt.client_id_octets", 512, "bytes", "a longer client id is refused", None)
 TOPIC_OCTETS = declare("mqtt.topic_octets", 1024, "bytes", "a longer topic closes the connection", None)
@@ -30,7 +37,12 @@ RETAINED_OCTETS_PER_USER = declare(
     "mqtt.retained_octets_per_user", 8_388_608, "bytes", "of one user's retained messages: more is not kept", None
 )
 SUBSCRIBE_OCTETS = declare(
-    "mqtt.subscribe_octets", 65_536, "bytes", "of a SUBSCRIBE or UNSUBSCRIBE; a larger one closes the connection", None
+    "mqtt.subscribe_octets",
+    65_536,
+    "bytes",
+    "of a SUBSCRIBE or UNSUBSCRIBE; a larger one closes the connection",
+    None,
+    within="mqtt.packet_octets",
 )
 SUBSCRIPTIONS = declare("mqtt.subscriptions", 200, "filters", "of one client; more are refused", None)
 SESSIONS = declare("mqtt.sessions", 1000, "sessions", "kept for absent clients; the one absent longest goes", None)

@@ -11,7 +11,9 @@ from edge.contract.errors import InvalidParams, RateLimited, TooLarge
 from edge.contract.limit import declare
 from edge.contract.op import Params
 
-PAYLOAD = declare("message.payload_octets", 1_048_576, "bytes", "compact JSON of one payload", TooLarge)
+PAYLOAD = declare(
+    "message.payload_octets", 1_048_576, "bytes", "compact JSON of one payload", TooLarge, within="message.row_octets"
+)
 ROW = declare("message.row_octets", 1_900_000, "bytes", "an encrypted payload as a JSON string in a row", TooLarge)
 MESSAGE_ID = declare("message.id_length", 128, "characters", "of a message_id, type or device_id", InvalidParams)
 RECALLS = declare("message.recall_ids", 100, "ids", "in one message.recall", InvalidParams)
