@@ -25,12 +25,12 @@ SETS = ("http.listen=127.0.0.1:0", "mqtt.listen=127.0.0.1:0", "http.tls_listen=o
 
 
 @asynccontextmanager
-async def running(state_dir: Path, *sets: str) -> AsyncIterator[Node]:
+async def running(state_dir: Path, *sets: str, issuer: str = ISSUER) -> AsyncIterator[Node]:
     """A node that answers; it leaves in order at the end."""
     config = load_config(
         state_dir=state_dir, sets=[*SETS, *sets], environ={}, system_file=state_dir / "no-such-file.toml"
     )
-    node = Node(config, ISSUER, ServiceManager({}))
+    node = Node(config, issuer, ServiceManager({}))
     run = asyncio.get_running_loop().create_task(node.run())
     started = asyncio.get_running_loop().create_task(node.started.wait())
     await asyncio.wait({run, started}, return_when=asyncio.FIRST_COMPLETED)
