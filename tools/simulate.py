@@ -645,11 +645,13 @@ async def main() -> None:
     lives = [asyncio.create_task(live(device, users, chosen, out)) for device in household]
     over = asyncio.create_task(stop.wait())
     done, _ = await asyncio.wait({over, *lives}, return_when=asyncio.FIRST_COMPLETED)
-    for one in (over, *lives):
-        one.cancel()
-    await asyncio.gather(*lives, return_exceptions=True)
-    for one in done - {over}:
-        one.result()
+    running = {over, *lives}
+    while running:  # before Python 3.12 a wait_for in a library may swallow a cancellation
+        for one in running:
+            one.cancel()
+        _, running = await asyncio.wait(running, timeout=0.2)
+    for life in done - {over}:
+        life.result()
 
 
 if __name__ == "__main__":

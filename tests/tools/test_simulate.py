@@ -50,8 +50,12 @@ class Simulator:
     def stop(self) -> list[dict[str, Any]]:
         """End it; every event it told."""
         self.process.terminate()
-        out, _ = self.process.communicate(timeout=PATIENCE_S)
-        assert self.process.returncode == 0
+        try:
+            out, _ = self.process.communicate(timeout=PATIENCE_S)
+        finally:
+            self.process.kill()
+            self.process.wait()
+        assert self.process.returncode == 0, self.process.returncode
         return [json.loads(line) for line in out.splitlines()]
 
 

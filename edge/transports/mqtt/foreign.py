@@ -259,6 +259,7 @@ class ForeignBroker:
     async def _subscribe(self, client: aiomqtt.Client, filters: Sequence[str]) -> None:
         asked = [(one, SubscribeOptions(qos=1, noLocal=True)) for one in filters]
         codes = await client.subscribe(asked if self.no_local else [(one, 1) for one in filters])
+        _heed_cancellation()
         for one, code in zip(filters, codes, strict=False):
             if _number(code) >= 0x80:
                 self.refused.add(one)
@@ -290,6 +291,14 @@ class ForeignBroker:
         if self._client is None:
             raise aiomqtt.MqttError("not connected")
         await self._client.publish(topic, payload, qos=0)
+
+
+def _heed_cancellation() -> None:
+    """Raise what was swallowed: before Python 3.12 `asyncio.wait_for`, which the library uses, forgets a cancellation
+    that comes together with the answer, and the connection would never be given up."""
+    task = asyncio.current_task()
+    if task is not None and task.cancelling():
+        raise asyncio.CancelledError
 
 
 def cover(filters: Collection[str]) -> list[str]:

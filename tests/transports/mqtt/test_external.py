@@ -11,7 +11,9 @@ from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
 from pathlib import Path
+from typing import Any
 
+import aiomqtt
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
@@ -137,6 +139,29 @@ async def test_after_a_kill_the_engine_comes_back_and_subscribes_again(tmp_path:
             await client.publish("t/x", b"after", qos=1)
         await made.until(lambda: made.foreign() == [("t/x", b"after")])
         assert made.engine.stats()["failed.lost"] == 1
+
+
+async def test_a_cut_that_comes_together_with_an_answer_is_noticed(
+    tmp_path: Path, broker: Mosquitto, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As `asyncio.wait_for` of Python 3.11 does it: the answer is there, so the cancellation is forgotten."""
+    subscribe, swallowed = aiomqtt.Client.subscribe, asyncio.Event()
+
+    async def forgetful(client: aiomqtt.Client, *args: Any, **more: Any) -> Any:
+        answer = await subscribe(client, *args, **more)
+        if not swallowed.is_set():
+            broker.kill()
+            with suppress(asyncio.CancelledError):
+                await asyncio.Event().wait()
+            swallowed.set()
+        return answer
+
+    monkeypatch.setattr(aiomqtt.Client, "subscribe", forgetful)
+    async with foreign(tmp_path, broker.port) as made:
+        await swallowed.wait()
+        broker.start()
+        await made.connected()
+        assert made.engine.broker.connections == 2
 
 
 async def test_what_the_node_publishes_while_the_broker_is_away_goes_out_later_in_order(
