@@ -21,7 +21,7 @@ from edge.contract.principal import PLAIN_LAN
 from edge.contract.time import SECOND
 from edge.contract.wire import dumps
 from edge.node.bus import EngineMissing
-from edge.node.folders import make_folders
+from edge.node.folders import make_folders, sweep
 from edge.node.house import House
 from edge.node.plain_lan import PlainLan, Wan
 from edge.node.tasks import Tasks
@@ -106,6 +106,7 @@ class Node:
         lock = StateLock(self.config.state_dir / "run" / "lock")
         try:
             self._ready_path.unlink(missing_ok=True)  # of a node that was killed
+            sweep(self.config.state_dir)
             self._finish_restore()
             try:
                 await self._run()

@@ -8,6 +8,7 @@ that calls `await principal_of(request)`, `await read_body(request, LIMIT)` and 
 from __future__ import annotations
 
 import logging
+import re
 import secrets
 from collections.abc import Sequence
 from typing import Any
@@ -186,6 +187,10 @@ async def _http_error(request: Request, error: Exception) -> Response:
     return Response(dumps(body), status, headers, "application/json")
 
 
+_HOST = re.compile(rb"(?:\[[0-9A-Za-z:.%]+\]|[0-9A-Za-z._~!$&'()*+,;=%-]*)(?::[0-9]*)?")
+"""uri-host [":" port] (RFC 9110 §7.2)."""
+
+
 class _Gate:
     """Around every request: whose host, how often, and under which id."""
 
@@ -226,11 +231,21 @@ class _Gate:
                 release()
 
     async def _checked(self, scope: Scope, receive: Receive, send: Send) -> None:
+        _check_host(scope)
         if _on_loopback(scope) and not self._doors.hosts.ours(_host(scope)):
             raise NotPermitted("unknown Host: this listener answers to its own names only")
         address = (scope.get("client") or ("", 0))[0]
         with self._limiter.enter(GUEST, address):
             await self._app(scope, receive, send)
+
+
+def _check_host(scope: Scope) -> None:
+    """RFC 9112 §3.2: one Host header, and a valid one; HTTP/1.0 may have none. Raises `InvalidRequest` (400)."""
+    found = [value for name, value in scope["headers"] if name == b"host"]
+    if len(found) > 1 or (not found and scope.get("http_version") == "1.1"):
+        raise InvalidRequest(f"a request has one Host header, this one has {len(found)}")
+    if found and not _HOST.fullmatch(found[0]):
+        raise InvalidRequest("the Host header is no host")
 
 
 def _on_loopback(scope: Scope) -> bool:

@@ -82,6 +82,52 @@ async def test_a_request_is_answered_without_server_or_date_surprises(http: str)
         assert b"\r\nx-request-id: " in head
 
 
+UPGRADE = (
+    b"Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
+    b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
+)
+
+
+def asked(version: bytes, path: bytes, hosts: list[bytes], more: bytes) -> bytes:
+    lines = b"".join(b"Host: %b\r\n" % host for host in hosts)
+    return b"GET %b HTTP/%b\r\n%b%b\r\n" % (path, version, lines, more)
+
+
+@HTTP
+@pytest.mark.parametrize(("path", "more"), [(b"/healthz", b"Connection: close\r\n"), (b"/aun", UPGRADE)])
+@pytest.mark.parametrize(
+    ("version", "hosts"),
+    [
+        (b"1.1", []),
+        (b"1.1", [b"localhost", b"localhost"]),
+        (b"1.0", [b"localhost", b"box.lan"]),
+        (b"1.1", [b"local host"]),
+        (b"1.1", [b"localhost/x"]),
+        (b"1.1", [b"localhost:80@evil.example"]),
+        (b"1.1", [b"localhost:port"]),
+    ],
+)
+async def test_a_request_without_a_host_or_with_two_is_no_request(
+    http: str, path: bytes, more: bytes, version: bytes, hosts: list[bytes]
+) -> None:
+    """RFC 9112 §3.2."""
+    async with gateway(http=http) as house:
+        assert status(await exchange(house, asked(version, path, hosts, more))) == 400
+
+
+@HTTP
+@pytest.mark.parametrize(
+    ("version", "hosts"),
+    [(b"1.1", [b"localhost:80"]), (b"1.1", [b"[::1]:80"]), (b"1.1", [b"LocalHost"]), (b"1.0", [])],
+)
+async def test_a_host_may_have_a_port_and_an_old_client_none_at_all(
+    http: str, version: bytes, hosts: list[bytes]
+) -> None:
+    async with gateway(http=http) as house:
+        answer = await exchange(house, asked(version, b"/healthz", hosts, b"Connection: close\r\n"))
+        assert status(answer) == 200
+
+
 @HTTP
 async def test_several_requests_go_over_one_connection(http: str) -> None:
     async with gateway(http=http) as house, raw(house) as (reader, writer):
