@@ -247,6 +247,14 @@ def _connect(kind: int, data: bytes, pos: int, end: int, _: int) -> Connect:
         raise violation("MQTT-3.1.2-1 protocol name")
     if version not in (V311, V5):
         raise Fault(Reason.UNSUPPORTED_PROTOCOL_VERSION, "MQTT-3.1.2-2 protocol level")
+    try:
+        return _connect_rest(data, pos, end, version, bool(level & BRIDGE))
+    except Fault as fault:
+        fault.version = version
+        raise
+
+
+def _connect_rest(data: bytes, pos: int, end: int, version: int, bridge: bool) -> Connect:
     flags, pos = fields.u8(data, pos, end)
     _check_connect_flags(flags, version)
     keep_alive, pos = fields.u16(data, pos, end)
@@ -264,7 +272,6 @@ def _connect(kind: int, data: bytes, pos: int, end: int, _: int) -> Connect:
     if flags & 0x40:
         password, pos = fields.binary(data, pos, end)
     _done(pos, end)
-    bridge = bool(level & BRIDGE)
     return Connect(client_id, bool(flags & 2), keep_alive, version, user, password, will, found, bridge)
 
 

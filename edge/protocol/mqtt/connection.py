@@ -34,6 +34,7 @@ class Connection(AckLine):
     """The machine of one client's connection; `receive` never raises on what the client sent."""
 
     __slots__ = (
+        "_carried",
         "_client_aliases",
         "_keep_alive",
         "_limit",
@@ -70,6 +71,8 @@ class Connection(AckLine):
         self._paced: Deadline | None = None
         self._unfinished = False
         self._client_aliases: dict[int, str] | None = None
+        self._carried: set[int] | None = None
+        """Packet ids of QoS 2 that an earlier connection left, as long as they are not used on this one."""
         self._keep_alive = 0
         due = self.heard_us + broker.connect_us
         self._timeout: Deadline | None = broker.deadlines.at(due, self._connect_timed_out)
@@ -263,6 +266,9 @@ class Connection(AckLine):
         if self.state is State.NEW:
             if fault.reason is Reason.UNSUPPORTED_PROTOCOL_VERSION:
                 self.refuse(Reason.UNSUPPORTED_PROTOCOL_VERSION)
+            elif fault.version == V5:  # MQTT 5 §4.13.1; MQTT-3.1.4-1 of 3.1.1 wants silence
+                self.version = V5
+                self.refuse(fault.reason)
             else:
                 self.close(None)
         else:
@@ -302,22 +308,36 @@ class Connection(AckLine):
 
     def opened(self, session_present: bool, found: Properties, keep_alive: int) -> None:
         """CONNACK may leave: the session is the client's, traffic flows."""
+        connack = codec.encode(codec.Connack(session_present, 0, found), self.version)
+        if self.packet_maximum and len(connack) > self.packet_maximum:  # MQTT-3.1.2-24
+            self.broker.count("refused_connect.packet_maximum")
+            self.close(None, will=False)
+            return
         self.state = State.OPEN
         self._limit = self.broker.packet_octets
-        self._put(codec.encode(codec.Connack(session_present, 0, found), self.version))
+        self._put(connack)
         if not (self.packet_maximum or self.alias_maximum):
             self.quick = self.version
         self._keep_alive = keep_alive * SECOND * 3 // 2
         if self._keep_alive:
             self.heard_us = self.broker.now_us
             self._timeout = self.broker.deadlines.at(self.heard_us + self._keep_alive, self._keep_alive_due)
-        self._backlog = deque(self.session.inflight.values()) if self.session and self.session.inflight else None
+        self._take_up()
         self.pump()
         self.read_on()
         tail, self._tail = bytes(self._tail), bytearray()
         if tail:
             self._consume(tail)
         self.broker.need_turn()
+
+    def _take_up(self) -> None:
+        """What an earlier connection left under way, both ways."""
+        session = self.session
+        assert session is not None  # noqa: S101 - open
+        if session.inflight:
+            self._backlog = deque(session.inflight.values())
+        if session.incoming:
+            self._carried = set(session.incoming)
 
     def refuse(self, reason: Reason, found: Properties | None = None) -> None:
         """CONNACK with a refusal, then close (MQTT-3.2.2-5 of 3.1.1, MQTT-3.2.2-7 of 5)."""
@@ -333,6 +353,8 @@ class Connection(AckLine):
         self.close(None)
 
     def _keep_alive_due(self) -> None:
+        if self._pauses:  # whether it is silent we do not know: we do not read it
+            self.heard_us = self.broker.now_us
         due = self.heard_us + self._keep_alive
         if due <= self.broker.now_us:
             self.broker.count("closed.keep_alive")
@@ -419,6 +441,8 @@ class Connection(AckLine):
         pubrec = b"\x50\x02" + packet_id.to_bytes(2, "big")
         message.rank = route.rank
         known = not session.take(packet_id, message if session.durable else None)
+        if self._carried:
+            self._carried.discard(packet_id)
         if session.durable:
             if not known:
                 self.broker.journal.incoming(session, packet_id, message, message.rank)
@@ -431,8 +455,13 @@ class Connection(AckLine):
     def _count_unacked(self) -> None:
         """Hold a version 5 client to Receive Maximum (MQTT-3.3.4-7 to -9); a 3.1.1 client is left unread instead."""
         assert self.session is not None  # noqa: S101 - open
-        unacked = self.unacked + len(self.session.incoming or ())
-        if unacked >= self.broker.receive_maximum and self.version == V5:
+        incoming = self.session.incoming or ()
+        unacked = self.unacked + len(incoming)
+        if unacked < self.broker.receive_maximum or self.version != V5:
+            return
+        if self._carried and unacked < 2 * self.broker.receive_maximum:  # §4.9: each connection counts anew
+            unacked -= sum(packet_id in incoming for packet_id in self._carried)
+        if unacked >= self.broker.receive_maximum:
             self.broker.limits.hit(limits.RECEIVE_MAXIMUM)
             raise Fault(Reason.RECEIVE_MAXIMUM_EXCEEDED, "MQTT-3.3.4-9 more unacknowledged than Receive Maximum")
 
@@ -441,8 +470,10 @@ class Connection(AckLine):
         session = self.session
         assert session is not None  # noqa: S101 - open
         out = session.inflight.get(packet_id)
-        if out is None or out.qos != 1:
+        if out is None:
             return packet_id != 0
+        if out.qos != 1:
+            return False
         del session.inflight[packet_id]
         if session.durable:
             self.broker.journal.settled(session, out)
@@ -457,7 +488,11 @@ class Connection(AckLine):
         refused = packet.reason >= 0x80
         if packet.kind == Packet.PUBREL:
             self.broker.release(self, packet.packet_id)
-        elif packet.kind == Packet.PUBREC and not refused:
+            return
+        awaited = session.inflight.get(packet.packet_id)
+        if awaited is not None and not awaited.takes(packet.kind):
+            raise violation("§4.3 not the ack that this packet identifier waits for")
+        if packet.kind == Packet.PUBREC and not refused:
             self._on_pubrec(session, packet.packet_id)
         else:
             out = session.acked(packet.packet_id, 1 if packet.kind == Packet.PUBACK else 2)

@@ -15,6 +15,8 @@ class Fault(Exception):
         super().__init__(f"{reason.name.lower()}: {clause}")
         self.reason = reason
         self.clause = clause
+        self.version = 0
+        """Of the CONNECT that it was found in, where that can be answered (5)."""
 
 
 def malformed(clause: str) -> Fault:

@@ -69,13 +69,15 @@ class Sender:
         if self.state is not State.OPEN or session is None:
             return
         plain = self.quick and not retain and not ids
-        now_us = self.broker.now_us
+        now_us, aliases = self.broker.now_us, len(self._aliases or ())
         frame = message.plain0(self.version, now_us) if plain else self._packet_of(message, 0, retain, ids)
         if frame is None:
             return
         if self.room < len(frame) and not self.make_room(len(frame)):
             self.broker.limits.hit(limits.WRITE_OCTETS)
             self.broker.lost("no_room", message.rank, session.user)
+            if self._aliases and len(self._aliases) > aliases:
+                self._aliases.popitem()  # the client never hears what it stands for
             return
         self.broker.messages_out += 1
         self._put(frame)
@@ -178,17 +180,25 @@ class Sender:
 
     def _pump_one(self, session: Session) -> bool:
         if self._backlog:
-            if len(session.inflight) - len(self._backlog) >= session.window:
-                return False
-            out = self._backlog.popleft()
-            if out.state != HELD:
-                self.send_outgoing(out)
-            return True
+            return self._pump_backlog(session, self._backlog)
         following = session.next()
         if following is not None:
             self.broker.launched(session, following)
             return True
         return self._pump_replay(session)
+
+    def _pump_backlog(self, session: Session, backlog: deque[Outgoing]) -> bool:
+        """Send again in the old order (MQTT-4.6.0-1); when the window is full, PUBREL all the same (MQTT-3.3.4-10)."""
+        out = backlog[0]
+        if out.state != RELEASED and len(session.inflight) - len(backlog) >= session.window:
+            released = next((one for one in backlog if one.state == RELEASED), None)
+            if released is None:
+                return False
+            out = released
+        backlog.remove(out)
+        if out.state != HELD:
+            self.send_outgoing(out)
+        return True
 
     def durable(self, out: Outgoing) -> None:
         """A message that waited for the disk may be sent."""

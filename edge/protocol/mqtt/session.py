@@ -15,6 +15,7 @@ from edge.protocol.mqtt import limits
 from edge.protocol.mqtt.codec import Will
 from edge.protocol.mqtt.deadlines import Deadline
 from edge.protocol.mqtt.message import Message
+from edge.protocol.mqtt.reasons import Packet
 from edge.protocol.mqtt.rights import Rights
 
 if TYPE_CHECKING:
@@ -69,6 +70,12 @@ class Outgoing:
         """Whether a commit was asked to keep it, so that forgetting it must be written."""
         self.written = False
         """Whether one did, so that only its packet id and state can have changed."""
+
+    def takes(self, kind: int) -> bool:
+        """Whether an ack of this kind may come now (MQTT §4.3): PUBACK; or PUBREC, also again, and PUBCOMP after it."""
+        if self.qos == 1:
+            return kind == Packet.PUBACK
+        return kind == Packet.PUBREC or (kind == Packet.PUBCOMP and self.state == RELEASED)
 
 
 class Bounds:

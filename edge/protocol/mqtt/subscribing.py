@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from edge.protocol.mqtt import codec, limits
 from edge.protocol.mqtt.codec import V5, Suback, Subscribe, Unsuback, Unsubscribe, Wish
 from edge.protocol.mqtt.connection import Connection
+from edge.protocol.mqtt.fields import Fault
 from edge.protocol.mqtt.properties import Prop
 from edge.protocol.mqtt.reasons import Reason
 from edge.protocol.mqtt.session import Session, Subscription
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 def subscribe(broker: Broker, connection: Connection, packet: Subscribe) -> None:
     """Grant what the client may have, replace what it had, replay what is retained."""
+    _check_answer(connection, len(packet.wishes))
     session = connection.session
     assert session is not None  # noqa: S101 - open
     ident = packet.properties.get(Prop.SUBSCRIPTION_IDENTIFIER)
@@ -42,6 +44,12 @@ def subscribe(broker: Broker, connection: Connection, packet: Subscribe) -> None
         reasons += [refusal] * (len(packet.wishes) - most)
     reply = _Suback(broker, connection, session, packet.packet_id, reasons, changed, fresh)
     connection.ack(JOURNAL if session.durable and broker.journal.count != noted else AT_ONCE, reply)
+
+
+def _check_answer(connection: Connection, reasons: int) -> None:
+    """Raises `Fault` for a request whose answer is larger than the client takes (MQTT-3.1.2-24)."""
+    if connection.packet_maximum and len(codec.frame(0, bytes(3 + reasons))) > connection.packet_maximum:
+        raise Fault(Reason.PACKET_TOO_LARGE, "MQTT-3.1.2-24 the answer would be larger than Maximum Packet Size")
 
 
 def _grant(
@@ -90,6 +98,7 @@ def _grant(
 
 def unsubscribe(broker: Broker, connection: Connection, packet: Unsubscribe) -> None:
     """End subscriptions; what was sent already stays sent."""
+    _check_answer(connection, len(packet.filters))
     session = connection.session
     assert session is not None  # noqa: S101 - open
     noted = broker.journal.count

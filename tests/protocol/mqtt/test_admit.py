@@ -404,3 +404,46 @@ def test_expelling_reaches_clients_without_a_lasting_session() -> None:
     assert box.broker.expel("lamp") == 1
     assert not client.open
     assert box.broker.expel("lamp") == 0
+
+
+@pytest.mark.parametrize(
+    ("why", "raw", "reason"),
+    [
+        ("MQTT-3.1.2-3 reserved flag", "10 0e 0004 4d515454 05 03 000a 00 0001 70", 0x81),
+        ("MQTT-3.1.2-12 will QoS 3", "10 0e 0004 4d515454 05 1e 000a 00 0001 70", 0x81),
+        ("MQTT-3.1.2-11 will retain without a will", "10 0e 0004 4d515454 05 22 000a 00 0001 70", 0x81),
+        ("MQTT-3.1.2-16 a user name that was not announced", "10 11 0004 4d515454 05 02 000a 00 0001 70 0001 71", 0x81),
+        ("MQTT-3.1.2-17 a user name that is not there", "10 0e 0004 4d515454 05 82 000a 00 0001 70", 0x81),
+        ("MQTT-3.1.2-19 a password that is not there", "10 11 0004 4d515454 05 c2 000a 00 0001 70 0001 71", 0x81),
+        ("MQTT-3.1.3-4 a client id that is no UTF-8", "10 10 0004 4d515454 05 02 000a 00 0003 eda080", 0x81),
+        ("§3.1.2.11.3 Receive Maximum 0", "10 11 0004 4d515454 05 02 000a 03 210000 0001 70", 0x82),
+        ("§3.1.2.11.2 Session Expiry twice", "10 18 0004 4d515454 05 02 000a 0a 1100000001 1100000001 0001 70", 0x82),
+        ("MQTT-2.2.2.2 a property of PUBLISH", "10 11 0004 4d515454 05 02 000a 03 230001 0001 70", 0x81),
+        ("§3.1.2.11.10 data without a method", "10 12 0004 4d515454 05 02 000a 04 16000170 0001 70", 0x82),
+        ("§3.1.3.3 a will topic with a wildcard", "10 15 0004 4d515454 05 06 000a 00 0001 70 00 0001 23 0001 78", 0x90),
+    ],
+)
+def test_version_5_is_told_what_is_wrong_with_its_connect(why: str, raw: str, reason: int) -> None:
+    """MQTT 5 §4.13.1: a CONNACK may say it, then the connection is closed."""
+    client = Box().wire()
+    client.version = V5
+    client.raw(bytes.fromhex(raw))
+    assert client.take(Connack) == Connack(False, reason), why
+    assert not client.open
+
+
+def test_3_1_1_is_told_nothing_of_what_is_wrong_with_its_connect() -> None:
+    """MQTT-3.1.4-1 of 3.1.1: closed without a CONNACK."""
+    client = Box().wire().raw(bytes.fromhex("10 0d 0004 4d515454 04 03 000a 0001 70"))
+    assert client.read() == []
+    assert not client.open
+
+
+def test_a_client_that_takes_no_packet_as_large_as_its_connack_is_closed_without_one() -> None:
+    """MQTT-3.1.2-24."""
+    box = Box()
+    client = box.client(version=V5, properties={Prop.MAXIMUM_PACKET_SIZE: 10}, will=Will("w", b"x"))
+    assert client.read() == []
+    assert not client.open
+    assert (box.heard, box.broker.counters["refused_connect.packet_maximum"]) == ([], 1)
+    assert box.client(version=V5, properties={Prop.MAXIMUM_PACKET_SIZE: 20}).open

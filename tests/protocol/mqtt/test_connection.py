@@ -12,7 +12,7 @@ from edge.protocol.mqtt import codec
 from edge.protocol.mqtt.codec import V5, V311, Ack, Connect, Disconnect, PublishPacket, Will
 from edge.protocol.mqtt.properties import Prop
 from edge.protocol.mqtt.reasons import Packet, Reason
-from tests.protocol.mqtt.box import EVERYTHING, Box
+from tests.protocol.mqtt.box import EVERYTHING, Box, Client
 
 BOTH = pytest.mark.parametrize("version", [V311, V5])
 
@@ -666,3 +666,100 @@ def test_the_short_way_waits_for_copies_of_absent_clients_too() -> None:
         assert publisher.read() == []
         box.commit()
         assert publisher.take(Ack).packet_id == at
+
+
+@BOTH
+@pytest.mark.parametrize(
+    ("qos", "kind"),
+    [(1, Packet.PUBREC), (1, Packet.PUBCOMP), (2, Packet.PUBACK), (2, Packet.PUBCOMP)],
+)
+def test_an_ack_of_another_kind_than_awaited_closes(version: int, qos: int, kind: Packet) -> None:
+    """MQTT-4.8.0-1 of 3.1.1, MQTT-4.13.1-1 of 5: what §4.3 does not foresee is a violation, and settles nothing."""
+    box = Box()
+    client = box.client(version=version, clean=False, properties={Prop.SESSION_EXPIRY: 60} if version == V5 else {})
+    client.subscribe("a", qos=2)
+    box.host("a", b"x", qos)
+    packet_id = client.take(PublishPacket).packet_id
+    client.send(Ack(kind, packet_id))
+    assert not client.open
+    if version == V5:
+        assert client.take(Disconnect).reason == Reason.PROTOCOL_ERROR
+    again = box.client(version=version, clean=False)
+    assert again.take(PublishPacket) == PublishPacket("a", b"x", qos, dup=True, packet_id=packet_id)
+
+
+@BOTH
+def test_puback_after_pubrec_closes(version: int) -> None:
+    """MQTT-4.3.3-1 of 3.1.1, §4.3.3 of 5: PUBREL is answered by PUBCOMP."""
+    box = Box()
+    client = box.client(version=version)
+    client.subscribe("a", qos=2)
+    box.host("a", b"x", 2)
+    packet_id = client.take(PublishPacket).packet_id
+    assert client.send(Ack(Packet.PUBREC, packet_id)).take(Ack).kind == Packet.PUBREL
+    assert client.send(Ack(Packet.PUBREC, packet_id)).take(Ack).kind == Packet.PUBREL
+    assert not client.send(Ack(Packet.PUBACK, packet_id)).open
+
+
+@BOTH
+def test_acks_for_packet_ids_that_nobody_knows_do_no_harm(version: int) -> None:
+    """After a server has lost its state; PUBREC is answered, by 0x92 in 5 (§3.6.2.1)."""
+    client = Box().client(version=version)
+    client.send(Ack(Packet.PUBACK, 5), Ack(Packet.PUBCOMP, 6), Ack(Packet.PUBREC, 7))
+    found = client.take(Ack)
+    assert (found.kind, found.packet_id, found.reason) == (Packet.PUBREL, 7, 0x92 if version == V5 else 0)
+    assert client.open
+
+
+def _carrying(box: Box, unreleased: int) -> Client:
+    """A client back with its session, which has this many packet ids that wait for PUBREL."""
+    keep = {Prop.SESSION_EXPIRY: 60}
+    client = box.client(version=V5, clean=False, properties=keep)
+    for packet_id in range(1, unreleased + 1):
+        client.publish("a", b"x", 2, packet_id)
+    client.drop()
+    return box.client(version=V5, clean=False, properties=keep)
+
+
+@pytest.mark.limit("mqtt.receive_maximum")
+def test_each_connection_may_send_as_many_as_receive_maximum_says() -> None:
+    """MQTT 5 §4.9: the quota is not kept across connections; sending again after a reconnect is not sending more."""
+    box = Box(receive_maximum=3)
+    client = _carrying(box, 3)
+    client.publish("a", b"x", 2, 1, dup=True).publish("a", b"x", 2, 2, dup=True).publish("a", b"new", 2, 4)
+    assert client.open
+    assert [one.packet_id for one in client.read() if isinstance(one, Ack)] == [1, 2, 4]
+    client.publish("a", b"more", 2, 5)
+    assert client.take(Disconnect).reason == Reason.RECEIVE_MAXIMUM_EXCEEDED
+
+
+@pytest.mark.limit("mqtt.receive_maximum")
+def test_reconnecting_does_not_gather_messages_without_end() -> None:
+    box = Box(receive_maximum=2)
+    client = _carrying(box, 2)
+    client.publish("a", b"x", 2, 11).publish("a", b"x", 2, 12)
+    assert client.open
+    client.drop()
+    client = box.client(version=V5, clean=False, properties={Prop.SESSION_EXPIRY: 60})
+    client.publish("a", b"x", 2, 13)
+    assert client.take(Disconnect).reason == Reason.RECEIVE_MAXIMUM_EXCEEDED
+    session = box.broker.sessions["lamp", "c"]
+    assert len(session.incoming or ()) == 4
+
+
+def test_a_client_whom_we_leave_unread_is_not_silent() -> None:
+    """MQTT-3.1.2-24 of 3.1.1: the keep-alive is about what the client does not send, not about what we do not read."""
+    box = Box(receive_maximum=1, held_ack_s=600)
+    box.keeps = lambda publish: True
+    client = box.client(keep_alive=10)
+    client.publish("a", b"x", 1, 1)
+    assert not client.reading
+    box.pass_(40)
+    assert client.open
+    box.keep()
+    assert client.reading
+    client.send(codec.Ping())
+    box.pass_(14)
+    assert client.open
+    box.pass_(2)
+    assert not client.open

@@ -6,9 +6,10 @@ import pytest
 
 from edge.contract.bus import Publish
 from edge.contract.principal import NODE
-from edge.protocol.mqtt.codec import V5, V311, Connect, PublishPacket, Suback, Subscribe, Wish, encode
+from edge.protocol.mqtt.codec import V5, V311, Ack, Connect, PublishPacket, Suback, Subscribe, Wish, encode
 from edge.protocol.mqtt.message import Message, head_of
 from edge.protocol.mqtt.properties import Prop
+from edge.protocol.mqtt.reasons import Packet
 from tests.protocol.mqtt.box import Box
 
 
@@ -227,3 +228,48 @@ def test_a_client_that_leaves_during_its_search_is_no_matter() -> None:
     box.broker.turn()
     client.drop()
     assert box.broker.quiet
+
+
+def test_an_alias_whose_first_packet_is_dropped_is_not_used() -> None:
+    """MQTT 5 §3.3.2.3.4: the client knows an alias only from a packet that also has the topic."""
+    box = Box(write_octets=1000)
+    slow = box.client("slow", version=V5, properties={Prop.TOPIC_ALIAS_MAXIMUM: 5})
+    slow.subscribe("#")
+    box.host("a", b"x")
+    assert slow.take(PublishPacket).properties == {Prop.TOPIC_ALIAS: 1}
+    slow.fill()
+    box.host("a", b"y" * 990)
+    box.host("b", b"z" * 98)
+    box.host("a", b"z" * 98)
+    assert box.broker.counters["dropped.no_room"] == 2
+    slow.drain()
+    box.host("c", b"1")
+    box.host("a", b"2")
+    box.host("b", b"3")
+    found = [(one.topic, one.properties[Prop.TOPIC_ALIAS]) for one in slow.read() if isinstance(one, PublishPacket)]
+    assert found == [("c", 2), ("", 1), ("b", 3)]
+
+
+def test_pubrel_waits_for_no_window_after_a_reconnect() -> None:
+    """MQTT-3.3.4-10: Receive Maximum holds back PUBLISH and nothing else."""
+    box = Box()
+    keep = {Prop.SESSION_EXPIRY: 60}
+    client = box.client(version=V5, clean=False, properties=keep)
+    client.subscribe("a", qos=2)
+    for payload in (b"1", b"2", b"3"):
+        box.host("a", payload, 2)
+    sent = [one.packet_id for one in client.read() if isinstance(one, PublishPacket)]
+    client.send(Ack(Packet.PUBREC, sent[2]))
+    client.drop()
+    client = box.client(version=V5, clean=False, properties={**keep, Prop.RECEIVE_MAXIMUM: 1})
+    found = client.read()
+    assert found == [
+        PublishPacket("a", b"1", 2, dup=True, packet_id=sent[0]),
+        Ack(Packet.PUBREL, sent[2]),
+    ]
+    client.send(Ack(Packet.PUBCOMP, sent[2]))
+    assert client.read() == []
+    client.send(Ack(Packet.PUBREC, sent[0]), Ack(Packet.PUBCOMP, sent[0]))
+    assert [one for one in client.read() if isinstance(one, PublishPacket)] == [
+        PublishPacket("a", b"2", 2, dup=True, packet_id=sent[1])
+    ]

@@ -417,3 +417,22 @@ def test_a_subscription_ended_before_its_commit_failed_stays_ended() -> None:
     box.host("a", b"x", 1)
     assert [one for one in client.read() if isinstance(one, PublishPacket)] == []
     assert box.broker.stats()["subscriptions"] == 0
+
+
+@pytest.mark.parametrize("kind", ["subscribe", "unsubscribe"])
+def test_a_request_whose_answer_is_larger_than_the_client_takes_closes(kind: str) -> None:
+    """MQTT-3.1.2-24: SUBACK and UNSUBACK are packets too; nothing of the request is done."""
+    box = Box()
+    client = box.client(version=V5, properties={Prop.MAXIMUM_PACKET_SIZE: 40})
+    names = [f"t{at}" for at in range(36)]
+
+    def ask(count: int) -> codec.AnyPacket:
+        if kind == "subscribe":
+            return codec.Subscribe(1, [codec.Wish(name) for name in names[:count]])
+        return codec.Unsubscribe(1, names[:count])
+
+    client.send(ask(35))
+    assert len(client.take(Suback if kind == "subscribe" else Unsuback).reasons) == 35
+    client.send(ask(36))
+    assert client.take(codec.Disconnect).reason == Reason.PACKET_TOO_LARGE
+    assert not client.open
