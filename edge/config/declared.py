@@ -62,6 +62,14 @@ class NodeSettings(Section, frozen=True, kw_only=True):
             shapes.ISSUER,
         ),
     ] = ""
+    owner: Annotated[
+        str,
+        text(
+            "AID of who is told of alarms, as messages; it must be one of this node. Empty: nobody.",
+            "alice.home.test",
+            shapes.AID,
+        ),
+    ] = ""
     public_url: Annotated[
         list[Annotated[str, each(shapes.URL)]],
         say("Base URLs under which others reach this node, best first; empty: as the caller did.", ["https://box.lan"]),

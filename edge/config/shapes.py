@@ -80,4 +80,9 @@ SKILL = Shape(
     "the id of a skill, `<device>.<capability>`",
     ("hall light", "hall", ".light", "hall.light\n"),
 )
+AID = Shape(
+    r"^(?:(?!d-)[a-z0-9_][a-z0-9_-]{0,63}\.(?!.*\.\.)[a-z0-9](?:[a-z0-9._-]{0,186}[a-z0-9])?)?\Z",
+    "an AID, `<name>.<issuer>`, that is no device's",
+    ("alice", "Alice.home.test", "a b.home.test", "d-porch.home.test", "alice.home..test", "alice.home.test\n"),
+)
 CLIENT = Shape(r"^[^\x00-\x1f\x7f]{0,256}\Z", "one line of at most 256 characters", ("a\x00", "two\nlines", "x" * 257))

@@ -15,6 +15,7 @@ from edge.contract.limit import Limits
 from edge.contract.principal import Principal
 from edge.contract.store import Unit
 from edge.contract.time import SECOND
+from edge.devices.alarms import Alarms
 from edge.devices.gate import Gate
 from edge.devices.grants import GrantBook
 from edge.devices.history import Keeper
@@ -154,6 +155,9 @@ class House:
         """Make every part and hand down the ports, in the order of the layers."""
         areas = Areas()
         self._build_devices()
+        self.alarms = Alarms(
+            self.registry, areas, self._tasks.spawn, self.losses, self.limits, owner=self._config.node.owner
+        )
         self._build_services(areas)
         self.table = self._operations(areas, asked)
         self.table.switch_off(self._config.node.off)
@@ -378,6 +382,7 @@ class House:
         await self.tasks.resume()
         self._closers.append(self.tasks.close)
         self.messages.start()
+        await self.alarms.start()
         self._closers.append(self.messages.stop)
         self.groups.start()
         self._closers.append(self.groups.stop)
@@ -428,6 +433,7 @@ class House:
             "mqtt": {name: count for name, count in self.bus.stats().items() if "." in name},
             "logins": self.gatekeeper.refused,
             "devices": self.registry.counters,
+            "alarms": self.alarms.counters,
             "session": {"notifications ignored": self.sessions.ignored, "control refused": self.ctl.refused},
             "frames": self.sessions.refused,
             "calls": {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from edge.store import (
+    alarms,
     boot,
     credentials,
     devices,
@@ -41,6 +42,7 @@ MIGRATIONS: list[Migration] = [
     *spool.MIGRATIONS,
     *tasks.MIGRATIONS,
     *push.MIGRATIONS,
+    *alarms.MIGRATIONS,
     *groups.MIGRATIONS,
     *group_joins.MIGRATIONS,
     *group_logs.MIGRATIONS,
