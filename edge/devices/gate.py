@@ -38,7 +38,7 @@ AFTER_CANCEL_US = 60 * SECOND
 
 RETRY_US = SECOND
 RETRIES = 60
-"""A report that the store refuses is tried again this often, a second apart; then it is counted."""
+"""A report that the store refuses is tried again this often, a second apart; then it is declared lost."""
 
 _FINAL = frozenset({"completed", "failed", "rejected", "canceled"})
 _SWITCH = {"on": True, "off": False}
@@ -154,7 +154,7 @@ class Gate:
         if entry is not None:
             if entry.cap.device.slug != device:
                 self._counters["event of another's task"] += 1
-                done(None)
+                self._losses.add("task", task_id, 1, "another's task", device, done)
                 return
             entry.heard = True
             if said.seq and said.seq <= entry.seq:
@@ -385,11 +385,21 @@ class Gate:
             if left <= 0:
                 self._counters["reports lost"] += 1
                 log.error("what became of task %s could not be written: %s", report.task_id, error)
+                self._lost(report)
                 return
             self._clock.at(self._clock.now().mono_us + RETRY_US, lambda: self._hand_in(report, left - 1))
 
         if self._sink is not None:
             self._sink.report(report, taken)
+
+    def _lost(self, report: Report) -> None:
+        """A report of the node's own was given up: the ledger says so as soon as the store takes anything."""
+
+        def written(error: BaseException | None) -> None:
+            if error is not None:
+                self._clock.at(self._clock.now().mono_us + RETRY_US, lambda: self._lost(report))
+
+        self._losses.add("task", report.task_id, 1, "report lost", "node", written)
 
 
 def _may_pass(error: BaseException) -> bool:

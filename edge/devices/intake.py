@@ -311,7 +311,8 @@ class Intake:
         device = self._native_slug(place.device)
         if device is None:
             self._counters["event of nobody"] += 1
-            return False
+            self._losses.add("task", message.topic, 1, "no such device", sender(message), acks.wait())
+            return True
         self._events.event(device, place.of, said, acks.wait())
         return True
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 from typing import Any
@@ -468,9 +469,10 @@ async def test_a_device_cannot_speak_of_anothers_task(tmp_path: Path) -> None:
         await h.order("T1", "dev.work", "")
         other = await h.add("other")
         await h.say(other, "aun/v1/other/announce", {"skills": [{"name": "work"}]})
-        await h.say(other, "aun/v1/other/task/T1/event", {"seq": 1, "state": "completed"})
+        assert (await h.say(other, "aun/v1/other/task/T1/event", {"seq": 1, "state": "completed"})).acked
         assert h.tasks.of("T1") == []
         assert h.registry.counters["event of another's task"] == 1
+        assert await h.drops() == {("task", "another's task"): 1}
 
 
 async def test_a_question_is_answered_and_a_cancel_is_passed_on(tmp_path: Path) -> None:
@@ -560,6 +562,33 @@ async def test_a_report_is_given_up_in_the_end_and_counted(tmp_path: Path, error
         h.gate.deliver(Order(task_id="T1", skill="dev.button", verb="press"))
         h.clock.advance(70_000_000)
         assert h.registry.counters["reports lost"] == lost
+        await h.node.ping()
+        assert await h.drops() == ({("task", "report lost"): 1} if lost else {})
+
+
+async def test_a_report_that_is_given_up_on_a_full_disk_is_declared_once_there_is_room(tmp_path: Path) -> None:
+    async with house(tmp_path) as h:
+        await entity(h, "button", stat_t=None)
+        await _room(h, pages=1)
+        with pytest.raises(StorageFull):
+            await h.node.commit(lambda unit: unit.append("x", "x", [b"x" * 50_000]))
+        h.tasks.refuse = StorageFull()
+        h.gate.deliver(Order(task_id="T1", skill="dev.button", verb="press"))
+        h.clock.advance(70_000_000)
+        await h.node.ping()
+        assert (h.node.read_only, await h.drops()) == (True, {})
+        await _room(h, pages=100_000)
+        for _ in range(10):
+            h.clock.advance(1_000_000)
+            await h.node.ping()
+        assert await h.drops() == {("task", "report lost"): 1}
+
+
+async def _room(h: House, pages: int) -> None:
+    """Let node.db have this many pages; those it has already stay."""
+    future: asyncio.Future[object] = asyncio.get_running_loop().create_future()
+    h.node.control(lambda writer: writer.conn.execute(f"PRAGMA max_page_count = {pages}").fetchall(), future.set_result)
+    await future
 
 
 async def test_the_gate_lists_what_the_registry_has(tmp_path: Path) -> None:

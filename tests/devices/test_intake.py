@@ -320,6 +320,7 @@ async def test_an_event_of_another_device_or_of_nobody_is_not_passed_on(tmp_path
         await h.say(stranger, "aun/v1/unknown/task/T1/event", {"seq": 2, "state": "failed"})
         assert len(h.tasks.of("T1")) == 1
         assert h.registry.counters["event of nobody"] == 1
+        assert await h.drops() == {("task", "no such device"): 1}
         await h.say(who, "aun/v1/dev/task/T1/event", b"")
         await h.say(who, "aun/v1/dev/task/T1/cancel", b"{}")
         assert len(h.tasks.of("T1")) == 1

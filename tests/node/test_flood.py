@@ -1,4 +1,7 @@
-"""One caller who floods is refused, and the others hardly notice (settled G15)."""
+"""One caller who floods is served within its rates and no further, and nobody else is refused for it (settled G15).
+
+By counts: how long another caller waits beside a flood is the bench's business.
+"""
 
 from __future__ import annotations
 
@@ -7,17 +10,36 @@ import json
 import time
 from pathlib import Path
 
+import msgspec
+
+from edge.session.conversation import REFUSALS, REQUESTS
+from edge.session.limiter import BURST, WRITE
 from tests.support.node import Agent, Elsewhere
 from tests.support.process import NodeProcess
 
-CALLS = 100
-BUDGET_S = 0.050
+CALLS = 300
+LEAST_FLOOD = 2_000
+"""Frames that were sent before anybody else asks: more than the flooder may have in the first seconds."""
 
 
-async def _flood(mallory: Agent, bob: Agent, stop: asyncio.Event) -> dict[str, int]:
-    """As many sends as the socket takes; how many of the answers were results and how many refusals."""
-    found = {"taken": 0, "refused": 0}
+class Flood(msgspec.Struct):
+    """What one caller sent without waiting, and what came back."""
+
+    sent: int = 0
+    taken: int = 0
+    refused: int = 0
+    began: float = 0.0
+    ended: float = 0.0
+
+    @property
+    def seconds(self) -> float:
+        return self.ended - self.began
+
+
+async def _flood(mallory: Agent, bob: Agent, found: Flood, full: asyncio.Event) -> None:
+    """As many sends as the socket takes, until cancelled; `full` once the node reads them no more."""
     async with mallory.connected() as wire:
+        found.began = time.monotonic()
 
         async def read() -> None:
             async for text in wire.ws:
@@ -25,51 +47,59 @@ async def _flood(mallory: Agent, bob: Agent, stop: asyncio.Event) -> dict[str, i
                 if "error" in frame:
                     assert frame["error"]["code"] == -32029, frame
                     assert frame["error"]["data"]["retry_after_ms"] > 0
-                found["refused" if "error" in frame else "taken"] += 1
+                    found.refused += 1
+                else:
+                    found.taken += 1
 
         reading = asyncio.ensure_future(read())
         params = {"to": bob.aid, "payload": {"type": "text", "text": "x" * 200}}
-        number = 0
-        while not stop.is_set():
-            number += 1
-            frame = {"jsonrpc": "2.0", "id": number, "method": "message.send", "params": params}
-            await wire.ws.send(json.dumps(frame))
-            if number % 50 == 0:
-                await asyncio.sleep(0.005)
-        wire.ws.transport.abort()
-        reading.cancel()
-        await asyncio.gather(reading, return_exceptions=True)
-    return found
+        try:
+            while not reading.done():
+                found.sent += 1
+                frame = {"jsonrpc": "2.0", "id": found.sent, "method": "message.send", "params": params}
+                await wire.ws.send(json.dumps(frame))
+                if found.sent >= LEAST_FLOOD:
+                    full.set()
+                if found.sent % 50 == 0:
+                    await asyncio.sleep(0)  # sending need not wait: let the answers in
+        finally:
+            found.ended = time.monotonic()
+            wire.ws.transport.abort()
+            reading.cancel()
+            [ended] = await asyncio.gather(reading, return_exceptions=True)
+            assert not isinstance(ended, AssertionError), ended
 
 
-async def _ask(alice: Agent) -> float:
-    """The time in which 99 of 100 calls of somebody else are answered, half of them durable."""
-    waits: list[float] = []
+async def _ask(alice: Agent) -> None:
+    """Calls of somebody else, half of them durable. A refusal raises."""
     async with alice.connected() as wire:
         for number in range(CALLS):
-            start = time.perf_counter()
             if number % 2:
                 await wire.call("message.pull", {"limit": 10})
             else:
                 await wire.call("message.send", {"to": alice.aid, "payload": {"n": number}})
-            waits.append(time.perf_counter() - start)
-            await asyncio.sleep(0.005)
-    return sorted(waits)[CALLS * 99 // 100]
 
 
-def test_a_flood_is_refused_and_another_callers_answers_stay_quick(tmp_path: Path) -> None:
-    async def measure() -> tuple[float, dict[str, int]]:
-        agents = [await Elsewhere(node).agent(name) for name in ("alice", "bobby", "mallory")]
-        stop = asyncio.Event()
-        flooding = asyncio.ensure_future(_flood(agents[2], agents[1], stop))
-        best = min([await _ask(agents[0]) for _ in range(3)])  # the machine has other work at times, the node has not
-        stop.set()
-        return best, await flooding
+async def _measure(node: NodeProcess) -> Flood:
+    alice, bob, mallory = [await Elsewhere(node).agent(name) for name in ("alice", "bobby", "mallory")]
+    found, full = Flood(), asyncio.Event()
+    flooding = asyncio.ensure_future(_flood(mallory, bob, found, full))
+    await full.wait()
+    await _ask(alice)
+    assert not flooding.done()
+    flooding.cancel()
+    await asyncio.gather(flooding, return_exceptions=True)
+    return found
 
+
+def test_a_flood_has_its_rates_and_no_more_and_another_caller_is_not_refused(tmp_path: Path) -> None:
     with NodeProcess(tmp_path / "state", "--issuer", "edge.test") as node:
-        p99, found = asyncio.run(measure())
+        found = asyncio.run(_measure(node))
         hits = node.cli("status")["limit_hits"]
-    assert found["refused"] > 500
-    assert found["taken"] > 300
-    assert hits["rate.write"] + hits.get("session.requests", 0) >= found["refused"]
-    assert p99 < BUDGET_S
+    assert found.taken > 0
+    assert found.refused > 0
+    assert found.taken <= WRITE.default * (BURST + found.seconds) + REQUESTS.default
+    assert found.refused <= REFUSALS.default * (1 + found.seconds) + REQUESTS.default
+    assert found.sent > found.taken + found.refused + REQUESTS.default, "the node reads on only as it answers"
+    assert hits["rate.write"] + hits.get("session.requests", 0) >= found.refused
+    assert hits["session.refusals"] > 0
