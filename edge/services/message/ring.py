@@ -122,16 +122,21 @@ class Routes:
         self._served: OrderedDict[tuple[str, str], tuple[Place, int]] = OrderedDict()
         self._turn: dict[str, int] = {}
 
+    def __len__(self) -> int:
+        """How many senders are remembered."""
+        return len(self._served)
+
     def choose(self, instances: Sequence[Instance], sender: str, now_us: int) -> Instance | None:
         """One of the live instances of an AID, or None without any."""
         if not instances:
             return None
         aid = instances[0].aid
+        self._forget(now_us - self._limits[AFFINITY] * SECOND)
         if any(instance.routing == "round_robin" for instance in instances):
             return self._next(aid, instances)
         last = self._served.pop((aid, sender), None)
         chosen = None
-        if last is not None and now_us - last[1] < self._limits[AFFINITY] * SECOND:
+        if last is not None:
             chosen = next((instance for instance in instances if place(instance) == last[0]), None)
         chosen = chosen or self._next(aid, instances)
         self._served[aid, sender] = (place(chosen), now_us)
@@ -139,6 +144,11 @@ class Routes:
             self._served.popitem(last=False)
             self._limits.hit(AFFINITIES)
         return chosen
+
+    def _forget(self, before_us: int) -> None:
+        """Senders that were silent too long; the one that was served longest ago comes first."""
+        while self._served and next(iter(self._served.values()))[1] <= before_us:
+            self._served.popitem(last=False)
 
     def _next(self, aid: str, instances: Sequence[Instance]) -> Instance:
         turn = self._turn.pop(aid, -1) + 1

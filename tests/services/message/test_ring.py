@@ -200,6 +200,17 @@ def test_g35_affinity_ends_after_five_minutes_of_silence() -> None:
     assert routes.choose(live, ALICE, (897 + 300) * SECOND) != chosen
 
 
+def test_senders_that_were_silent_too_long_take_no_room() -> None:
+    routes, live = Routes(Limits()), [instance("b1")]
+    for number in range(100):
+        routes.choose(live, f"sender-{number}.edge.test", number * SECOND)
+    assert len(routes) == 100
+    routes.choose(live, ALICE, 350 * SECOND)
+    assert len(routes) == 50
+    routes.choose(live, ALICE, 1_000 * SECOND)
+    assert len(routes) == 1
+
+
 def test_g35_round_robin_only_when_asked() -> None:
     routes = Routes(Limits())
     live = [instance("b1", routing="round_robin"), instance("b2", routing="round_robin")]
