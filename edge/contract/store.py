@@ -168,3 +168,11 @@ class Store(Protocol):
         Rows that it cannot read are declared lost, and it runs again.
         """
         ...
+
+    def shown(self, seq: int, head: int, who: str) -> None:
+        """An authenticated reader knows number `seq` of a log of this file, whose head it is told is `head` (D18).
+
+        If `seq` is above it and that is believed, numbers were given out that the file has forgotten: this is
+        declared, and every unit that is queued from now on gives numbers of a new incarnation, above `seq`.
+        """
+        ...

@@ -368,7 +368,7 @@ class DeviceService:
         if asked.limit > limits[bounds.HISTORY_ROWS]:
             limits.hit(bounds.HISTORY_ROWS)
         rows = min(asked.limit, limits[bounds.HISTORY_ROWS])
-        found, onward, more = await self._registry.readings.since(cap.id, asked.after, rows)
+        found, onward, more = await self._registry.readings.since(cap.id, asked.after, rows, call.who.aid)
         return History(asked.skill, [self._point(one) for one in found], onward, more)
 
     def _point(self, one: Reading) -> Point:

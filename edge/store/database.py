@@ -28,6 +28,7 @@ from edge.store.marks import Found, Mark, Marks
 from edge.store.migration import Migration
 from edge.store.readers import Readers, ReadJob
 from edge.store.reserve import Reserve
+from edge.store.sightings import Sightings
 from edge.store.snapshot import Progress
 from edge.store.unreadable import Unreadable
 from edge.store.writer import BulkJob, ControlJob, Figures, Job, UnitJob, Writer
@@ -39,6 +40,8 @@ logger = logging.getLogger(__name__)
 PENDING = declare("store.pending", 100_000, "units and rows", "waiting for a commit of one file", Unavailable)
 MENDS = 32
 """How often one read starts again because of rows that cannot be read; each time a page of them is gone."""
+FORGOTTEN = "a reader knows later numbers"
+"""The doubt, and the reason of the gap, when somebody showed a number above our head."""
 LAZY_ROWS = 5_000
 """Rows without an ack that wait for the wear window at most; more of them start a commit."""
 
@@ -74,9 +77,10 @@ class Database:
         self.doubt = ""
         """Why `open` took the file to have lost commits (the incarnation went up); empty when it has not."""
         self._marks = marks or Marks(incarnation=incarnation)
+        self._sightings = Sightings(self._marks, limits := limits or Limits())
         self._quarantine = quarantine or path.parent / "quarantine"
         self._clock, self._loop, self._fanout = clock, loop, fanout or (lambda event: None)
-        self._limits = limits or Limits()
+        self._limits = limits
         self._wear_window_us = wear_window_us
         self._migrations = migrations
         self._synchronous = synchronous
@@ -270,6 +274,24 @@ class Database:
         if isinstance(result, sqlite3.Error) and primary(result) in MEDIUM_FAILED:
             self.control(lambda writer: writer.distrust(result), lambda nothing: self._housekeeping.touched())
         _settle(future, result)
+
+    def shown(self, seq: int, head: int, who: str) -> None:
+        """An authenticated reader knows number `seq` of a log of this file, whose head it is told is `head` (D18).
+
+        If that is believed (`sightings`), numbers were given out that the file has forgotten: this is declared, and
+        every unit that is queued from now on gives numbers of a new incarnation, above `seq`.
+        """
+        if self.read_only or not self._sightings.believe(seq, head, who):
+            return
+        gap = Gap("*", self.name, 0, 0, 1, FORGOTTEN, who, self._clock.now())
+
+        def done(leapt: bool | BaseException) -> None:
+            if leapt is True:
+                self.doubt = FORGOTTEN
+                text = "%s: %s knows number %d, the last one here is %d: going on in incarnation %d"
+                logger.error(text, self.name, who, seq, head, self.incarnation)
+
+        self.control(lambda writer: writer.leap(seq, gap), done)
 
     async def snapshot(self, to: Path, progress: Progress) -> None:
         """Copy the file as of now to `to`; commits go on. `progress` is called in the copying thread.

@@ -5,7 +5,8 @@ stop and at most once a minute, never by a hot commit), and this file remembers 
 it was written to, how many frames that WAL had, and whether the file was closed cleanly. At start a file whose
 generation is behind, whose WAL is gone after an unclean stop, or is shorter than it was, has lost commits that
 somebody may have seen: the incarnation goes up by one, so that no number is given out twice, and the gap is
-declared. What a WAL loses between two marks shows only when a peer knows a number above our head (`bump`).
+declared. What a WAL loses between two marks, and an older copy of the whole directory, show only when a reader knows
+a number above our head (`leap`, see `sightings`).
 """
 
 from __future__ import annotations
@@ -58,6 +59,8 @@ class Marks:
         self._lock = threading.Lock()
         self._lost = False
         self._record = _Record(incarnation=incarnation)
+        self.begun = -1
+        """The incarnation that began in this run because a reader showed a number above our head."""
 
     @classmethod
     def load(cls, path: Path) -> Marks:
@@ -129,9 +132,17 @@ class Marks:
         return self._record.marks.get(name)
 
     def bump(self, at_least: int = 0) -> int:
-        """A new incarnation, on disk when this returns: after restore, salvage, doubt, or a number above our head."""
+        """A new incarnation, on disk when this returns: after restore, salvage or doubt."""
         with self._lock:
             self._record.incarnation = max(self._record.incarnation, at_least) + 1
+            self._save()
+            return self._record.incarnation
+
+    def leap(self, at_least: int) -> int:
+        """`bump` because a reader showed a number of incarnation `at_least`. Counts in memory even if it raises."""
+        with self._lock:
+            self._record.incarnation = max(self._record.incarnation, at_least) + 1
+            self.begun = self._record.incarnation
             self._save()
             return self._record.incarnation
 

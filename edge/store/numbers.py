@@ -24,9 +24,11 @@ class Sequence:
         """`highest` is a query of the owner's: the largest number in its table (NULL when empty)."""
         self._log, self._key, self._highest = log, key, highest
         self._head = 0
+        self._db: Database | None = None
 
     async def open(self, db: Database) -> None:
         """Find where to go on. Before the first `take`."""
+        self._db = db
         self._head = max(await db.read(self._find), db.incarnation << INCARNATION_SHIFT)
 
     def _find(self, unit: Unit) -> int:
@@ -39,9 +41,10 @@ class Sequence:
         return self._head
 
     def take(self, count: int = 1) -> range:
-        """The next `count` numbers."""
-        first = self._head + 1
-        self._head += count
+        """The next `count` numbers: of a new incarnation from the moment that one begins."""
+        base = self._db.incarnation << INCARNATION_SHIFT if self._db is not None else 0
+        first = max(self._head, base) + 1
+        self._head = first + count - 1
         return range(first, first + count)
 
     def ack(self, unit: Unit, reader: str, seq: int) -> int:

@@ -114,11 +114,13 @@ class Readings:
             self.octets += sum(OVERHEAD + len(row[3]) for row in rows)
         return seqs
 
-    async def since(self, cap: int, seq: int, rows: int) -> tuple[list[Reading], int, bool]:
+    async def since(self, cap: int, seq: int, rows: int, who: str = "") -> tuple[list[Reading], int, bool]:
         """(readings of a capability after `seq`, oldest first; where to go on; whether there may be more).
 
-        At most `rows` of them, and at most `WINDOW` rows are walked.
+        At most `rows` of them, and at most `WINDOW` rows are walked. `who`, if authenticated, knows of `seq`.
         """
+        if who:
+            self._hot.shown(seq, self.numbers.head, who)
         return await self._hot.read(lambda unit: _since(unit, cap, seq, rows))
 
     async def newest(self, wanted: Iterable[int], rows: int) -> dict[int, Reading]:

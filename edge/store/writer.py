@@ -23,7 +23,7 @@ import msgspec
 from edge.contract.errors import StorageFull
 from edge.contract.event import Event
 from edge.contract.gap import Gap
-from edge.contract.store import Unit
+from edge.contract.store import INCARNATION_SHIFT, Unit
 from edge.contract.time import Clock, Stamp
 from edge.store import migrate, opening, wal
 from edge.store.connection import BUSY_MS, FRAME, MEDIUM_FAILED, primary
@@ -374,6 +374,29 @@ class Writer:
         except sqlite3.Error as error:
             self._broken(error)
         return self._now()
+
+    def leap(self, seq: int, lost: Gap) -> bool:
+        """Go on above `seq`, in a new incarnation, and declare what was forgotten; False when nothing had to be done.
+
+        The database knows of it before the incarnation file does: a start between the two sees that the file is the
+        older one. No unit of this file runs meanwhile, so every later one has the new number.
+        """
+        shown = seq >> INCARNATION_SHIFT
+        if self.failure is not None or shown < self._marks.incarnation:
+            return False
+        try:
+            self.conn.execute("BEGIN IMMEDIATE")
+            opening.put(self.conn, "incarnation", shown + 1)
+            WriteUnit(self.conn, lost.at, self._clock, shown + 1).lose(lost)
+            self.conn.execute("COMMIT")
+        except sqlite3.Error as error:
+            self._broken(error)
+            return False
+        try:
+            self._marks.leap(shown)
+        except OSError as error:
+            logger.error("the incarnation cannot be written: %s", error)
+        return True
 
     def end(self) -> Mark:
         """The last thing: everything into the database; clean, unless the medium failed."""

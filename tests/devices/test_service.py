@@ -9,7 +9,7 @@ import pytest
 from edge.contract.capability import Skill
 from edge.contract.errors import InvalidParams, NameTaken, NotFound
 from edge.contract.limit import Limits
-from edge.contract.principal import Principal
+from edge.contract.principal import Kind, Principal
 from edge.devices.records import AddDevice, DeviceNamed, GrantAsked, HistoryAsked, SkillAsked
 from edge.store import credentials
 from tests.support.house import House, house
@@ -243,6 +243,19 @@ async def test_history_is_paged_by_number(tmp_path: Path) -> None:
         assert page.readings[0].at == h.clock.wall(h.clock.now())[0]
         page = await h.call("device.history", HistoryAsked(skill="dev.t", after=10))
         assert (page.readings, page.more) == ([], False)
+
+
+async def test_who_knows_of_a_later_reading_gets_higher_numbers_from_then_on(tmp_path: Path) -> None:
+    async with house(tmp_path) as h:
+        who = await h.add("dev")
+        await h.say(who, "aun/v1/dev/announce", {"capabilities": [{"name": "t", "value_type": "number"}]})
+        await h.say(who, "aun/v1/dev/state/t", "1")
+        alice = Principal(kind=Kind.AGENT, aid="alice.edge.test", via="test")
+        await h.call("device.history", HistoryAsked(skill="dev.t", after=10), alice)
+        await h.hot.commit(lambda unit: None)
+        await h.say(who, "aun/v1/dev/state/t", "2")
+        page = await h.call("device.history", HistoryAsked(skill="dev.t", after=10))
+        assert [one.seq for one in page.readings] == [(1 << 40) + 1]
 
 
 async def test_history_tells_what_time_it_knows(tmp_path: Path) -> None:

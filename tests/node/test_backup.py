@@ -56,6 +56,48 @@ def test_a_restore_in_the_middle_of_a_conversation(tmp_path: Path) -> None:
         assert (drop["log"], drop["count"]) == ("*", 2)
 
 
+def test_a_backup_restored_twice_onto_empty_cards_and_a_reader_who_knows_the_first_life(tmp_path: Path) -> None:
+    """Both lives begin in the same incarnation; only the reader's cursor shows that there was another (D18)."""
+    file = str(tmp_path / "a.backup")
+    with NodeProcess(tmp_path / "state", "--issuer", "edge.test") as node:
+        alice, bob = asyncio.run(_pair(node))
+        assert asyncio.run(_send(alice, bob, "one", "two")) == [1, 2]
+        node.cli("backup", "create", file)
+    base, lives = 1 << 40, []
+    for name in ("first", "second"):
+        with NodeProcess(tmp_path / name, "--issuer", "edge.test") as node:
+            assert node.stop() == 0
+            node.cli("backup", "restore", "--force", file)
+            node.start()
+            alice.node = bob.node = Elsewhere(node)
+            lives.append(node.cli("status")["incarnation"])
+            if name == "first":
+                assert asyncio.run(_send(alice, bob, "three", "four", "five")) == [base + 1, base + 2, base + 3]
+                assert [text for _, text in asyncio.run(_read(bob, 0))] == ["one", "two", "three", "four", "five"]
+                continue
+            assert lives == [1, 1]
+            assert asyncio.run(_shown(bob, base + 3)) == base + 3
+            [six] = asyncio.run(_send(alice, bob, "six"))
+            assert six == 2 * base + 1
+            assert asyncio.run(_read(bob, base + 3)) == [(six, "six")]
+            status = node.cli("status")
+            assert (status["incarnation"], status["stores"]["node"]["doubt"]) == (2, "a reader knows later numbers")
+            reasons = {one["reason"]: one["count"] for one in node.cli("queue", "drops")["total"]}
+            assert reasons["a reader knows later numbers"] == 1
+            node.kill()
+            node.start()
+            assert asyncio.run(_send(alice, bob, "seven")) == [2 * base + 2]
+
+
+async def _shown(bob: Agent, seq: int) -> int:
+    """The reader comes back and asks for what follows its cursor, as the current SDK does; where the page ends."""
+    async with bob.connected(peer_pull=True) as wire:
+        where: dict[str, Any] = {"cursor_scope": "peer", "sender_aid": f"alice.{bob.node.issuer}"}
+        page = await wire.call("message.v2.pull", {**where, "after_seq": seq})
+        assert page["messages"] == []
+        return int(page["next_after_seq"])
+
+
 async def _pair(node: NodeProcess) -> tuple[Agent, Agent]:
     return await Elsewhere(node).agent("alice"), await Elsewhere(node).agent("bobby")
 

@@ -99,3 +99,13 @@ async def test_numbers_of_a_commit_that_failed_are_not_given_out_again_by_this_p
         await db.ping()
         assert isinstance(refused[0], StorageFull)
         assert sequence.take() == range(3, 4)
+
+
+async def test_a_new_incarnation_begins_with_the_next_number(tmp_path: Path) -> None:
+    async with database(tmp_path, "hot", extra=[TABLE]) as db:
+        sequence = await opened(db)
+        assert await add(db, sequence, 2) == [1, 2]
+        db.shown(7, sequence.head, "bob.edge.test")
+        assert await db.commit(lambda u: None) is None
+        assert await add(db, sequence, 2) == [(1 << INCARNATION_SHIFT) + 1, (1 << INCARNATION_SHIFT) + 2]
+        assert sequence.head == (1 << INCARNATION_SHIFT) + 2

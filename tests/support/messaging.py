@@ -213,7 +213,9 @@ async def post_office(
     post = Post(clock or FakeClock(), Limits(dict(limits or {})))
     async with (
         asyncio.TaskGroup() as group,
-        database(folder, clock=post.clock, incarnation=incarnation, fanout=post.hub.publish) as node,
+        database(
+            folder, clock=post.clock, incarnation=incarnation, fanout=post.hub.publish, limits=post.limits
+        ) as node,
     ):
         post.node, post._spawn = node, group.create_task
         post.service = MessageService(

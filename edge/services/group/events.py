@@ -113,7 +113,7 @@ class EventService(Service):
         asked, place = call.params, self._room.place(call)
         limit, octets = self._page(asked.limit, PULL_DEFAULT), self._limits[bounds.PAGE_OCTETS]
 
-        def look(unit: Unit) -> Events:
+        def look(unit: Unit) -> tuple[Events, int]:
             span, log = self._span(unit, place), unit.log(EVENTS)
             acked, floor = group_logs.cursor(unit, place)[1], log.floor(place.gid)
             after = max(acked if asked.after_event_seq is None else asked.after_event_seq, span.first)
@@ -122,7 +122,7 @@ class EventService(Service):
             more = len(found) > limit or (bool(found) and len(found) == len(rows) and found[-1][0] < span.last)
             current = max(acked, span.first)
             cursor = Cursor(current, span.first, span.last, floor, _between(current, span.last))
-            return Events(
+            page = Events(
                 group_id=place.gid,
                 group_aid=place.gid,
                 events=[_shown(seq, body) for seq, body in found[:limit]],
@@ -133,8 +133,11 @@ class EventService(Service):
                 earliest_available_event_seq=max(floor, span.first) + 1,
                 cursor=cursor if place.device else UNSET,
             )
+            return page, log.head(place.gid)
 
-        return await self._room.node.read(look)
+        page, head = await self._room.node.read(look)
+        self._room.node.shown(asked.after_event_seq or 0, head, place.aid)
+        return page
 
     @op(
         "group.ack_events",
@@ -147,7 +150,9 @@ class EventService(Service):
         """Confirm events up to a number; a device's cursor only goes forward."""
         asked, place = call.params, self._room.place(call)
         self._fits(bounds.STATUS, asked.device_name, asked.device_type)
-        span = self._span(unit, place)
+        span, head = self._span(unit, place), unit.log(EVENTS).head(place.gid)
+        if asked.event_seq > head:
+            unit.after(lambda: self._room.node.shown(asked.event_seq, head, place.aid))
         _, now = group_logs.ack(
             unit,
             place,

@@ -462,9 +462,14 @@ class MessageService(Service):
         if asked.ack_up_to_seq is not None:
             up_to = asked.ack_up_to_seq
             await self._room.node.commit(lambda unit: self._ack(unit, call, max(0, up_to)))
-        if asked.window_mode:
-            return await self._room.node.read(lambda unit: self._tail(unit, call, place, v2=v2))
-        return await self._room.node.read(lambda unit: self._forward(unit, call, place, v2=v2))
+        read = self._tail if asked.window_mode else self._forward
+
+        def look(unit: Unit) -> tuple[Page, int]:
+            return read(unit, call, place, v2=v2), group_logs.head(unit, place.gid)
+
+        page, head = await self._room.node.read(look)
+        self._room.node.shown(asked.after_seq, head, place.aid)
+        return page
 
     def _forward(self, unit: Unit, call: Call[Pull], place: Place, *, v2: bool) -> Page:
         if self._has_just_gone(unit, call, place):
@@ -586,6 +591,8 @@ class MessageService(Service):
             return now, now
         seat = self._room.seat(unit, place.gid, place.aid)
         head = group_logs.head(unit, place.gid)
+        if seq > head:
+            unit.after(lambda: self._room.node.shown(seq, head, place.aid))
         up_to = max(seat.member.join_seq, min(seq, head))
         most = self._limits[bounds.CURSORS]
         now, _ = group_logs.ack(unit, place, unit.wall_us // 1000, seq=up_to, most=most)

@@ -162,6 +162,7 @@ class InboxService:
             return rows, more, head, floor, cursor, messages.next_seen(unit, reader, cursor)
 
         stored, more, head, floor, cursor, unread = await self._node.read(work)
+        self._node.shown(after, head, reader.aid)
         queued = await self._queued(reader, head)
         rows, more = _merge(stored, more, [row for row in queued if row.seq > after], limit, octets)
         unread = min(
@@ -217,6 +218,7 @@ class InboxService:
             return rows, more, start, cursor, floor, known
 
         stored, more, start, cursor, floor, known = await self._node.read(work)
+        self._node.shown(asked.after_seq or 0, known, reader.aid)
         queued = [row for row in await self._queued(reader, known, sender) if row.seq > start]
         head = max([start, *(row.seq for row in queued), *(row.seq for row in stored)])
         if more:
@@ -255,6 +257,7 @@ class InboxService:
             return [row for row in rows if row.seq > start], start, cursor, floor, known
 
         stored, start, cursor, floor, known = await self._node.read(work)
+        self._node.shown(asked.after_seq or 0, known, reader.aid)
         queued = [row for row in await self._queued(reader, known, sender) if row.seq > start]
         merged, _ = _merge(stored, False, queued, 2 * limit, 2 * octets)
         rows = merged[-limit:]
@@ -343,6 +346,8 @@ class InboxService:
 
         def work(unit: Unit) -> tuple[int, int]:
             head = messages.head(unit, reader.aid)
+            if seq > head:
+                unit.after(lambda: self._node.shown(seq, head, reader.aid))
             before = messages.cursor(unit, reader, sender)
             limit = head
             if sender:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from edge.contract.errors import GroupEpochMismatch, InvalidParams, NotMember, NotPermitted, TooLarge
+from edge.contract.errors import EdgeError, GroupEpochMismatch, InvalidParams, NotMember, NotPermitted, TooLarge
 from edge.contract.store import INCARNATION_SHIFT
 from edge.contract.time import SECOND
 from edge.contract.wire import dumps
@@ -350,6 +350,43 @@ async def test_after_a_restore_numbers_begin_above_every_number_that_was(tmp_pat
         changed = (await old.events("group.changed"))[-1]
         assert "event_seq" not in changed
         assert (await new.events("group.changed"))[-1]["event_seq"] == base + 1
+
+
+SHOWN: dict[str, tuple[str, dict[str, Any]]] = {
+    "pull": ("group.pull", {"after_message_seq": 500}),
+    "pull, the current SDK's": ("group.v2.pull", {"after_seq": 500}),
+    "tail": ("group.v2.pull", {"after_seq": 500, "window_mode": "tail"}),
+    "ack": ("group.ack", {"seq": 500}),
+    "ack in a pull": ("group.v2.pull", {"ack_up_to_seq": 500}),
+    "events": ("group.pull_events", {"after_event_seq": 500}),
+    "ack of events": ("group.ack_events", {"event_seq": 500}),
+}
+
+
+@pytest.mark.parametrize("way", SHOWN)
+async def test_a_member_who_shows_a_number_above_the_head_gets_higher_ones_from_then_on(
+    tmp_path: Path, way: str
+) -> None:
+    """An older copy of the files lies in their place: numbers that were given out must not come again (D18)."""
+    async with square(tmp_path) as town:
+        gid = await town.found(town.bob)
+        await say(town.alice, gid, "before")
+        bob = town.post.offline(BOB, "b1")
+        method, params = SHOWN[way]
+        await bob.call(method, group_id=gid, **params)
+        assert (await say(town.alice, gid, "after"))["seq"] == (1 << INCARNATION_SHIFT) + 1
+        assert await texts(bob, gid, after_message_seq=500) == ["after"]
+
+
+async def test_who_is_not_a_member_shows_nothing(tmp_path: Path) -> None:
+    async with square(tmp_path) as town:
+        gid = await town.found(town.bob)
+        await say(town.alice, gid)
+        stranger = town.post.offline(CAROL, "c1")
+        for method, params in SHOWN.values():
+            with pytest.raises(EdgeError):
+                await stranger.call(method, group_id=gid, **params)
+        assert (await say(town.alice, gid))["seq"] == 2
 
 
 # Both generations.

@@ -303,7 +303,7 @@ async def test_m19_an_ack_by_sender_is_clamped_to_what_the_sender_sent(tmp_path:
         assert (answer["peer_ack_seq"], answer["effective_ack_seq"]) == (2, 2)
         assert (await peer_ack(bob, 1))["peer_ack_seq"] == 2
         await fill(post, 1)
-        assert seqs(await peer_pull(bob)) == [6]
+        assert seqs(await peer_pull(bob)) == [(1 << 40) + 1], "above the thousand that was shown (D18)"
 
 
 async def test_an_ack_on_the_back_of_a_pull_counts(tmp_path: Path) -> None:
@@ -417,6 +417,48 @@ async def test_m26_a_client_ahead_of_us_is_not_sent_back(tmp_path: Path) -> None
         await fill(post, 1)
         bob = post.offline(BOB, "b1")
         assert seqs(await peer_pull(bob, after_seq=500)) == [(1 << 40) + 1]
+
+
+SHOWN: dict[str, tuple[str, dict[str, Any]]] = {
+    "pull": ("message.pull", {"after_seq": 500}),
+    "pull by sender": ("message.v2.pull", {"cursor_scope": "peer", "sender_aid": ALICE, "after_seq": 500}),
+    "tail": (
+        "message.v2.pull",
+        {"cursor_scope": "peer", "sender_aid": ALICE, "after_seq": 500, "window_mode": "tail"},
+    ),
+    "ack": ("message.ack", {"seq": 500}),
+    "ack by sender": ("message.v2.ack", {"cursor_scope": "peer", "sender_aid": ALICE, "up_to_seq": 500}),
+    "ack in a pull": ("message.v2.pull", {"cursor_scope": "peer", "sender_aid": ALICE, "ack_up_to_seq": 500}),
+}
+
+
+@pytest.mark.parametrize("way", SHOWN)
+async def test_m26_who_shows_a_number_above_the_head_gets_higher_ones_from_then_on(tmp_path: Path, way: str) -> None:
+    """An older copy of the files lies in their place: numbers that were given out must not come again (D18)."""
+    async with post_office(tmp_path) as post:
+        await fill(post, 2)
+        bob = post.offline(BOB, "b1")
+        method, params = SHOWN[way]
+        answer = await bob.call(method, **params)
+        assert not answer.get("messages") or seqs(answer) == [1, 2]
+        assert max(answer.get("ack_seq", 0), answer.get("peer_ack_seq", 0)) in (0, 2)
+        await fill(post, 1)
+        assert seqs(await bob.call("message.pull", after_seq=500)) == [(1 << 40) + 1]
+        [gap] = await post.node.read(ledger.recent)
+        assert (gap.reason, gap.who) == ("a reader knows later numbers", BOB)
+
+
+async def test_a_number_up_to_the_head_or_out_of_this_world_changes_no_numbers(tmp_path: Path) -> None:
+    async with post_office(tmp_path) as post:
+        await fill(post, 2)
+        bob = post.offline(BOB, "b1")
+        for seq in (2, 1 << 39, 1_763_600_000_000, (1 << 53) - 1):
+            await bob.call("message.pull", after_seq=seq)
+            await bob.call("message.ack", seq=seq)
+        await bob.call("message.history", before_seq=500)
+        await fill(post, 1)
+        assert seqs(await bob.call("message.pull", after_seq=2)) == [3]
+        assert set(post.limits.hits) == {"numbers.sighting_distance", "numbers.sighting_leap"}
 
 
 async def test_m26_the_first_sdk_is_led_over_a_jump_of_numbers(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from edge.contract.store import INCARNATION_SHIFT
 from edge.services.message.records import RING_ROWS
 from edge.store import ledger
 from tests.support.messaging import ALICE, BOB, CAROL, Client, post_office
@@ -37,7 +38,8 @@ class Inbox(RuleBasedStateMachine):
         self.ids: dict[str, int] = {}
         self.recalled: set[int] = set()
         self.notices: dict[int, str] = {}
-        self.head = 0
+        self.head = self.base = 0
+        self.leapt = False
         self.whole = {"b1": 0, "b2": 0}
         self.by_sender: dict[tuple[str, str], int] = {}
         self.acked: set[int] = set()
@@ -52,7 +54,10 @@ class Inbox(RuleBasedStateMachine):
             opened = asyncio.Event()
 
             async def hold() -> None:
-                async with post_office(Path(self.folder.name), limits={RING_ROWS.name: RING}) as made:
+                incarnation = self.base >> INCARNATION_SHIFT
+                async with post_office(
+                    Path(self.folder.name), limits={RING_ROWS.name: RING}, incarnation=incarnation
+                ) as made:
                     self.post = made
                     opened.set()
                     await self.close.wait()
@@ -80,24 +85,37 @@ class Inbox(RuleBasedStateMachine):
                 del self.queued[message_id]
         self.ring.clear()
         self.evicted.clear()
+        self.leapt = False
         self.open()
 
     def client(self, aid: str, device: str = "") -> Client:
         return self.post.offline(aid, device)
 
+    def next(self) -> int:
+        """The number that the next message must have."""
+        self.head = max(self.head, self.base) + 1
+        return self.head
+
+    def some(self, number: int) -> int:
+        """A number that a reader may name: since the leap, some of the new incarnation."""
+        return self.base + number // 2 if self.base and number % 2 else number
+
+    def show(self, seq: int) -> None:
+        """The first number of a run above the head makes all that follow leap above it (D18)."""
+        if seq > self.head and seq >= self.base and not self.leapt:
+            self.base, self.leapt = self.base + (1 << INCARNATION_SHIFT), True
+
     @rule(sender=SENDERS)
     def send(self, sender: str) -> None:
         sent = self.do(self.client(sender).send(BOB, message_id=f"m-{self.head + 1}"))
-        self.head += 1
-        assert (sent["seq"], sent["status"]) == (self.head, "sent")
+        assert (sent["seq"], sent["status"]) == (self.next(), "sent")
         self.rows[self.head] = (sender, sent["message_id"])
         self.ids[sent["message_id"]] = self.head
 
     @rule(sender=SENDERS)
     def queue(self, sender: str) -> None:
         sent = self.do(self.client(sender).send(BOB, message_id=f"q-{self.head + 1}", delivery_mode="queue"))
-        self.head += 1
-        assert sent["seq"] == self.head
+        assert sent["seq"] == self.next()
         self.ring[self.head] = (sender, sent["message_id"])
         self.queued[sent["message_id"]] = (sender, self.head)
         if len(self.ring) > RING:
@@ -127,13 +145,16 @@ class Inbox(RuleBasedStateMachine):
 
     @rule(device=DEVICES, seq=st.integers(0, 40))
     def ack(self, device: str, seq: int) -> None:
+        seq = self.some(seq)
         answer = self.do(self.client(BOB, device).call("message.ack", seq=seq))
         self.whole[device] = max(self.whole[device], min(seq, self.head))
         assert answer["ack_seq"] == self.whole[device]
+        self.show(seq)
         self.acked |= {n for n in self.ring if n <= min(seq, self.head) and self.owner.get(n) == device}
 
     @rule(device=DEVICES, sender=SENDERS, seq=st.integers(0, 40))
     def ack_sender(self, device: str, sender: str, seq: int) -> None:
+        seq = self.some(seq)
         answer = self.do(
             self.client(BOB, device).call("message.v2.ack", cursor_scope="peer", sender_aid=sender, up_to_seq=seq)
         )
@@ -144,6 +165,7 @@ class Inbox(RuleBasedStateMachine):
         assert answer["peer_ack_seq"] == self.by_sender[device, sender]
         if seq <= self.head:
             assert answer["effective_ack_seq"] >= seq
+        self.show(seq)
         effective = answer["effective_ack_seq"]
         self.acked |= {
             n for n, (s, _) in self.ring.items() if s == sender and n <= effective and self.owner.get(n) == device
@@ -165,11 +187,11 @@ class Inbox(RuleBasedStateMachine):
         passed = any(cursor >= seq for cursor in self.whole.values())
         passed |= any(cursor >= seq for (_, s), cursor in self.by_sender.items() if s == sender)
         if passed:
-            self.head += 1
-            self.notices[self.head] = sender
+            self.notices[self.next()] = sender
 
     @rule(device=DEVICES, after=st.integers(0, 40), limit=st.integers(1, 5))
     def pull(self, device: str, after: int, limit: int) -> None:
+        after = self.some(after)
         page = self.do(self.client(BOB, device).call("message.pull", after_seq=after, limit=limit))
         wanted = sorted(n for n in self.visible(device) if n > after)
         found = [row["seq"] for row in page["messages"]]
@@ -179,6 +201,7 @@ class Inbox(RuleBasedStateMachine):
         assert page["ephemeral_dropped_count"] == len(self.evicted)
         unread = [n for n in self.visible(device) if n > self.whole[device]]
         assert page["server_ack_seq"] == (min(unread) - 1 if unread else self.head)
+        self.show(after)
         self.take(device, found)
         for row in page["messages"]:
             gone = row["seq"] in self.recalled or row["seq"] in self.notices
@@ -186,6 +209,7 @@ class Inbox(RuleBasedStateMachine):
 
     @rule(device=DEVICES, sender=SENDERS, after=st.one_of(st.none(), st.integers(0, 40)), limit=st.integers(1, 5))
     def pull_sender(self, device: str, sender: str, after: int | None, limit: int) -> None:
+        after = None if after is None else self.some(after)
         page = self.do(
             self.client(BOB, device).call(
                 "message.v2.pull", cursor_scope="peer", sender_aid=sender, after_seq=after, limit=limit
@@ -203,6 +227,7 @@ class Inbox(RuleBasedStateMachine):
         assert covered == head or page["persistent_has_more"]
         assert not [n for n in wanted[limit:] if n <= covered]
         assert page["server_ack_seq"] == self.by_sender.get((device, sender), 0)
+        self.show(after or 0)
         self.take(device, found)
 
     @rule(device=DEVICES)
