@@ -22,7 +22,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import engine_alone
 
-from edge.contract.bus import Admission
+from edge.contract.bus import Admission, Login, Refusal, Verdict
 from edge.contract.limit import REGISTRY, Limits
 from edge.contract.principal import Kind, Principal
 from edge.protocol.mqtt.reasons import ALLOWED, Packet, Reason
@@ -45,12 +45,14 @@ class Door:
         self._subscribe = tuple(options.allow_subscribe or ("#", "$SYS/#"))
         self._withheld = tuple(options.refuse_subscribe)
 
-    def admit(self, user: str, password: bytes | None, client_id: str, address: str) -> Admission | None:
+    def admit(self, login: Login, then: Verdict) -> None:
+        user = login.user
         if self._anonymous and not (self._users and user):
-            return self._admission(ANYBODY)
-        if user in self._users and password == self._users[user]:
-            return self._admission(user)
-        return None
+            then(self._admission(ANYBODY))
+        elif user in self._users and login.password == self._users[user]:
+            then(self._admission(user))
+        else:
+            then(Refusal.CREDENTIALS)
 
     def _admission(self, user: str) -> Admission:
         who = Principal(Kind.DEVICE, f"d-{user}", via="mqtt")

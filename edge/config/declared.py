@@ -143,6 +143,10 @@ class MqttSettings(Section, frozen=True, kw_only=True):
         Literal["builtin", "amqtt", "external"],
         say("Who is the broker: this node, the `amqtt` package inside it, or one of your own.", "external"),
     ] = "builtin"
+    client_cert: Annotated[
+        Literal["same", "off", "optional", "required"],
+        say("Client certificates on the MQTT doors with TLS; `same`: as `tls.client_cert` says.", "optional"),
+    ] = "same"
     sys_interval_s: Annotated[
         int, say("Seconds between the `$SYS` figures that admins may subscribe to.", 60, ge=1, le=3600)
     ] = 10

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from typing import Any, Protocol, runtime_checkable
+from enum import Enum
+from typing import Any, Protocol
 
 import msgspec
 
@@ -130,18 +131,33 @@ class Admission(msgspec.Struct, frozen=True):
     withheld: tuple[tuple[str, int], ...] = ()
 
 
+class Refusal(Enum):
+    """Why a client is not let in; each engine says it in the words of its version."""
+
+    CREDENTIALS = "user or password"
+    NOT_AUTHORIZED = "not authorized"
+    BUSY = "busy: try later"
+
+
+class Login(msgspec.Struct, frozen=True, kw_only=True):
+    """What a client shows when it connects. `via` names the door it came to; `certificate` is the name in its verified
+    TLS certificate (a DNS name of it, else its common name), "" without one."""
+
+    user: str
+    password: bytes | None = None
+    client_id: str = ""
+    address: str = ""
+    via: str = "mqtt"
+    certificate: str = ""
+
+
+Verdict = Callable[[Admission | Refusal], None]
+"""Told once, in the loop."""
+
+
 class Gatekeeper(Protocol):
-    """Decides who may connect by MQTT. Synchronous: device passwords are random tokens, one SHA-256 each."""
+    """Decides who may connect by MQTT."""
 
-    def admit(self, user: str, password: bytes | None, client_id: str, address: str) -> Admission | None:
-        """The admission, or None. Never raises. Failure delays are the gatekeeper's to count."""
-        ...
-
-
-@runtime_checkable
-class CertificateGatekeeper(Protocol):
-    """A gatekeeper that also knows clients by their TLS certificate."""
-
-    def admit_certificate(self, name: str, client_id: str, address: str) -> Admission | None:
-        """The admission of the user named in a verified client certificate (its DNS name, else its common name)."""
+    def admit(self, login: Login, then: Verdict) -> None:
+        """Say `then(…)`: at once, or later (a slow check, a failure that is answered late). Never raises."""
         ...

@@ -191,7 +191,8 @@ class Node:
             self._leave_off(listener, why, "free it, or choose another (port 0 picks a free one)")
             return
         try:
-            tls = self.house.renewal.context() if listener.tls else None
+            asked = self.config.mqtt.client_cert if listener.name.startswith("mqtt") else "same"
+            tls = self.house.renewal.context(asked) if listener.tls else None
         except OSError as error:  # ssl.SSLError is one
             sock.close()
             self._leave_off(listener, f"its certificate cannot be used: {error}")

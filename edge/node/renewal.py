@@ -8,6 +8,8 @@ import ssl
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
+import msgspec
+
 from edge.contract.time import SECOND, Clock
 from edge.store.keyring import Identity, TlsFiles
 
@@ -35,9 +37,15 @@ class Renewal:
         self._seen = self._look()
         self.reloads = 0
 
-    def context(self) -> ssl.SSLContext:
-        """A server context that stays fresh. Raises `OSError`, `ssl.SSLError` when the files are not good."""
-        made = self._identity.tls_context(self._files)
+    def context(self, client_cert: str = "same") -> ssl.SSLContext:
+        """A server context that stays fresh; `client_cert` other than `same` stands above `tls.client_cert`.
+
+        Raises `OSError`, `ssl.SSLError` when the files are not good.
+        """
+        files = self._files
+        if client_cert != "same":
+            files = msgspec.structs.replace(files, client_cert=client_cert)
+        made = self._identity.tls_context(files)
         self._contexts.append(made)
         return made
 

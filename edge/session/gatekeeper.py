@@ -1,7 +1,9 @@
-"""Who may connect by MQTT (`Gatekeeper`): users in memory, one SHA-256 each, nobody anonymous.
+"""Who may connect by MQTT (`Gatekeeper`): users in memory, nobody anonymous, failures answered late.
 
-A password is a random token of 128 bits and more, so guessing it is hopeless; the limits on failures are there to
-keep a broken or hostile client from costing time. They never lock out an address that has made no mistake.
+A device's password is a random token of 128 bits and more: one SHA-256 says whether it is right, and guessing it is
+hopeless. So a right one is let in at once, whatever failed before it from that address or for that user; only the
+answer to a failure waits, longer with each failure of the last minute. A verified TLS client certificate that names a
+user is that user; one that names nobody leaves the password to decide, and without a password it is refused.
 """
 
 from __future__ import annotations
@@ -9,30 +11,30 @@ from __future__ import annotations
 import hmac
 from collections import Counter, OrderedDict
 from collections.abc import Iterable
+from functools import partial
 
-from edge.contract.bus import Admission
-from edge.contract.limit import Limit, Limits, declare
+from edge.contract.bus import Admission, Login, Refusal, Verdict
+from edge.contract.limit import Limits, declare
 from edge.contract.principal import Kind, Principal
 from edge.contract.store import Store
 from edge.contract.time import SECOND, Clock
 from edge.store import credentials
 from edge.store.credentials import Credential
 
-FAILURES_ADDRESS = declare(
-    "mqtt.failures_per_address", 30, "failed logins a minute", "from one address; it is not heard for a minute", None
+DELAYED = declare(
+    "mqtt.delayed_refusals", 256, "connections", "whose refusal is kept back; above, one is told at once", None
 )
-FAILURES_USER = declare(
-    "mqtt.failures_per_user",
-    10,
-    "failed logins a minute",
-    "for one user, from addresses that have failed before; they are not heard for a minute",
-    None,
+LONGEST_DELAY_MS = declare(
+    "mqtt.refusal_delay_ms", 5_000, "ms", "that a refusal is kept back at most; it begins at 100 and doubles", None
 )
 PASSWORD_OCTETS = declare("mqtt.password_octets", 1_024, "bytes", "of a password; a longer one is wrong", None)
 
 FIGURES = "$SYS/#"
 """What `--admin` may read besides every topic: the broker's own figures (`#` leaves `$` topics out)."""
+FIRST_DELAY_US = SECOND // 10
+"""How late the first failure is told; each further one of the same address or user twice as late."""
 WINDOW_US = 60 * SECOND
+"""How long a failure counts."""
 REMEMBERED = 2_048
 """Addresses and users whose failures are remembered at once."""
 
@@ -40,20 +42,18 @@ _NOBODY = b"\0" * 32
 
 
 class _Failures:
-    """Failures a minute by key, for a bounded number of keys; the longest silent go first."""
+    """Failures of the last minute by key, for a bounded number of keys; the longest silent go first."""
 
     def __init__(self) -> None:
         self._counts: OrderedDict[str, tuple[int, int]] = OrderedDict()
 
-    def count(self, key: str, now_us: int) -> int:
-        start, count = self._counts.get(key, (now_us, 0))
-        return count if now_us - start < WINDOW_US else 0
-
-    def add(self, key: str, now_us: int) -> None:
+    def add(self, key: str, now_us: int) -> int:
+        """Count one more; how many there are."""
         start, count = self._counts.pop(key, (now_us, 0))
-        self._counts[key] = (start, count + 1) if now_us - start < WINDOW_US else (now_us, 1)
+        found = self._counts[key] = (start, count + 1) if now_us - start < WINDOW_US else (now_us, 1)
         if len(self._counts) > REMEMBERED:
             self._counts.popitem(last=False)
+        return found[1]
 
 
 class Gatekeeper:
@@ -63,6 +63,7 @@ class Gatekeeper:
         self._store, self._issuer, self._clock, self._limits = store, issuer, clock, limits
         self._users: dict[str, tuple[bytes, Admission]] = {}
         self._addresses, self._names = _Failures(), _Failures()
+        self._delayed = 0
         self.refused: Counter[str] = Counter()
 
     async def load(self) -> None:
@@ -95,37 +96,41 @@ class Gatekeeper:
             return Admission(who, "", ("#",), ("#",))
         return self.user(who.device_id)
 
-    def admit(self, user: str, password: bytes | None, client_id: str, address: str) -> Admission | None:
-        """The admission, or None: anonymous, unknown, wrong, or too many failures. Never raises."""
-        if not user or not password:
-            self._refuse("anonymous", user, address)
-            return None
-        now_us = self._clock.now().mono_us
-        limit = self._exhausted(user, address, now_us)
-        if limit is not None:
-            self._limits.hit(limit)
-            self.refused["limited"] += 1
-            return None
-        if len(password) > self._limits[PASSWORD_OCTETS]:
+    def admit(self, login: Login, then: Verdict) -> None:
+        """Let in at once, or refuse a little later: anonymous, unknown, wrong, a certificate of nobody here."""
+        named = self.user(login.certificate) if login.certificate else None
+        if named is not None:
+            then(named)
+        elif not login.user or not login.password:
+            self._refuse("unknown certificate" if login.certificate else "anonymous", login, then)
+        elif len(login.password) > self._limits[PASSWORD_OCTETS]:
             self._limits.hit(PASSWORD_OCTETS)
-            self._refuse("wrong", user, address)
-            return None
-        kept, admission = self._users.get(user, (_NOBODY, None))
-        if not hmac.compare_digest(kept, credentials.digest(password)) or admission is None:
-            self._refuse("unknown" if admission is None else "wrong", user, address)
-            return None
-        return admission
+            self._refuse("wrong", login, then)
+        else:
+            self._by_password(login, login.password, then)
 
-    def _exhausted(self, user: str, address: str, now_us: int) -> Limit | None:
-        failed = self._addresses.count(address, now_us)
-        if failed >= self._limits[FAILURES_ADDRESS]:
-            return FAILURES_ADDRESS
-        if failed and self._names.count(user, now_us) >= self._limits[FAILURES_USER]:
-            return FAILURES_USER
-        return None
+    def _by_password(self, login: Login, password: bytes, then: Verdict) -> None:
+        kept, admission = self._users.get(login.user, (_NOBODY, None))
+        right = hmac.compare_digest(kept, credentials.digest(password))
+        if right and admission is not None:
+            then(admission)
+        else:
+            self._refuse("unknown" if admission is None else "wrong", login, then)
 
-    def _refuse(self, reason: str, user: str, address: str) -> None:
+    def _refuse(self, reason: str, login: Login, then: Verdict) -> None:
+        """Say no, later with each failure of this address or for this user."""
         now_us = self._clock.now().mono_us
         self.refused[reason] += 1
-        self._addresses.add(address, now_us)
-        self._names.add(user[:64], now_us)
+        failures = max(self._addresses.add(login.address, now_us), self._names.add(login.user[:64], now_us))
+        answer = Refusal.NOT_AUTHORIZED if login.certificate and not login.user else Refusal.CREDENTIALS
+        if self._delayed >= self._limits[DELAYED]:
+            self._limits.hit(DELAYED)
+            then(answer)
+            return
+        delay_us = min(FIRST_DELAY_US << min(failures - 1, 20), self._limits[LONGEST_DELAY_MS] * 1000)
+        self._delayed += 1
+        self._clock.at(now_us + delay_us, partial(self._tell, answer, then))
+
+    def _tell(self, answer: Refusal, then: Verdict) -> None:
+        self._delayed -= 1
+        then(answer)

@@ -13,6 +13,7 @@ from edge.contract.principal import Kind, Principal
 from edge.devices.records import AddDevice, DeviceNamed, GrantAsked, HistoryAsked, SkillAsked
 from edge.store import credentials
 from tests.support.house import House, house
+from tests.support.login import let_in
 
 LOCK = {"name": None, "stat_t": "door/state", "cmd_t": "door/set", "dev": {"ids": ["x"], "name": "Front door"}}
 
@@ -29,7 +30,7 @@ async def test_a_device_gets_a_user_of_its_own_topics_and_a_password_told_once(t
         assert (added.name, added.aid, added.username) == ("living-room", "d-living-room.edge.test", "living-room")
         assert added.mqtt == "mqtt://127.0.0.1:1883"
         assert len(added.password) >= 32
-        admission = h.gatekeeper.admit("living-room", added.password.encode(), "c", "127.0.0.1")
+        admission = let_in(h.gatekeeper, "living-room", added.password.encode())
         assert admission is not None
         assert (
             admission.publish
@@ -56,8 +57,8 @@ async def test_a_user_is_there_after_a_restart(tmp_path: Path) -> None:
     async with house(tmp_path) as h:
         added = await h.call("device.add", AddDevice(name="thermo"))
     async with house(tmp_path) as h:
-        assert h.gatekeeper.admit("thermo", added.password.encode(), "c", "127.0.0.1") is not None
-        assert h.gatekeeper.admit("thermo", b"wrong", "c", "127.0.0.1") is None
+        assert let_in(h.gatekeeper, "thermo", added.password.encode()) is not None
+        assert let_in(h.gatekeeper, "thermo", b"wrong") is None
 
 
 async def test_a_bridge_may_use_every_topic_and_further_topics_may_be_added(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from edge.contract.bus import Admission, Done, Publish
+from edge.contract.bus import Admission, Done, Login, Publish, Verdict
 from edge.contract.limit import Limits
 from edge.contract.principal import Kind, Principal
 from edge.store import writer
@@ -45,8 +45,9 @@ Event = tuple[str, str, tuple[Any, ...]]
 class Gate:
     """Everybody may come and do everything."""
 
-    def admit(self, user: str, password: bytes | None, client_id: str, address: str) -> Admission | None:
-        return Admission(Principal(Kind.DEVICE, f"d-{user}.test", via="mqtt"), user, ("#",), ("#",))
+    def admit(self, login: Login, then: Verdict) -> None:
+        who = Principal(Kind.DEVICE, f"d-{login.user}.test", via="mqtt")
+        then(Admission(who, login.user, ("#",), ("#",)))
 
 
 class Rig:

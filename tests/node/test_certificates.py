@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import datetime
 import json
 import ssl
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -13,6 +17,8 @@ from cryptography.hazmat.primitives import serialization
 from edge.contract.principal import Kind, Principal
 from edge.node.life import Node
 from tests.support.node import Agent, agent, running
+from tests.support.process import NodeProcess
+from tests.transports.mqtt.certificates import Authority
 
 OWNER = Principal(kind=Kind.OPERATOR, aid="", scopes=frozenset({"*"}), via="control")
 SETS = ("http.tls_listen=127.0.0.1:0", "tls.client_cert=optional")
@@ -90,3 +96,64 @@ async def test_the_card_names_mutual_tls(tmp_path: Path) -> None:
         writer.close()
         assert card["securitySchemes"]["certificate"]["type"] == "mutualTLS"
         assert {"certificate": []} in card["security"]
+
+
+# The same on MQTT: a device's certificate of the operator's authority instead of its password.
+
+
+@pytest.fixture
+def authority(tmp_path: Path) -> Authority:
+    folder = tmp_path / "authority"
+    folder.mkdir()
+    return Authority(folder)
+
+
+@contextmanager
+def mqtt_node(tmp_path: Path, authority: Authority, asked: str) -> Iterator[NodeProcess]:
+    sets = ("mqtt.tls_listen=127.0.0.1:0", f"mqtt.client_cert={asked}", f"tls.client_ca={authority.file}")
+    with NodeProcess(tmp_path / "state", *(word for one in sets for word in ("--set", one))) as made:
+        yield made
+
+
+def mosquitto(node: NodeProcess, *more: str | Path) -> subprocess.CompletedProcess[str]:
+    """A publish of `mosquitto_pub`."""
+    port = node.ready["endpoints"]["mqtts"].rsplit(":", 1)[1]
+    where = ["-h", "localhost", "-p", port, "--cafile", node.ready["tls_ca"]]
+    what = ["-q", "1", "-t", "lamp/x", "-m", "1"]
+    command = ["mosquitto_pub", *where, *what, *map(str, more)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
+def shown(files: tuple[Path, Path]) -> list[str | Path]:
+    return ["--cert", files[0], "--key", files[1]]
+
+
+@pytest.mark.needs("mosquitto_pub")
+def test_a_device_shows_its_certificate_instead_of_a_password(tmp_path: Path, authority: Authority) -> None:
+    """Settled G02, G32: the name in it is the user; one that nobody has, and one that is forgotten, is not let in."""
+    lamp, stranger = authority.issue("lamp"), authority.issue("stranger")
+    with mqtt_node(tmp_path, authority, "optional") as node:
+        password = node.cli("device", "add", "lamp")["password"]
+        assert mosquitto(node, *shown(lamp)).returncode == 0
+        assert mosquitto(node, "-u", "lamp", "-P", password).returncode == 0, "a password will do"
+        assert "not authorised" in mosquitto(node, *shown(stranger)).stderr.lower()
+        assert mosquitto(node, *shown(stranger), "-V", "5").returncode == 0x87
+        assert mosquitto(node, "-V", "5").returncode == 0x87, "neither"
+        assert node.run("device", "forget", "lamp").returncode == 0
+        assert mosquitto(node, *shown(lamp), "-V", "5").returncode == 0x87
+        assert "unknown certificate" in node.run("queue", "drops").stdout
+
+
+@pytest.mark.needs("mosquitto_pub")
+def test_where_mqtt_requires_a_certificate_tls_lets_in_only_a_good_one(tmp_path: Path, authority: Authority) -> None:
+    """Expired, of another authority, none: none of them gets past TLS; HTTPS is asked for nothing."""
+    past = datetime.datetime(2021, 1, 1, tzinfo=datetime.UTC)
+    expired = authority.issue("lamp", file="expired", end=past)
+    (tmp_path / "elsewhere").mkdir()
+    foreign = Authority(tmp_path / "elsewhere").issue("lamp")
+    with mqtt_node(tmp_path, authority, "required") as node:
+        password = node.cli("device", "add", "lamp")["password"]
+        assert mosquitto(node, *shown(authority.issue("lamp"))).returncode == 0
+        for bad in ([], shown(expired), shown(foreign)):
+            done = mosquitto(node, "-u", "lamp", "-P", password, *bad)
+            assert done.returncode not in (0, 4, 5), done

@@ -3,13 +3,16 @@ from __future__ import annotations
 from pathlib import Path
 
 import msgspec
+import pytest
 
+from edge.contract.bus import Refusal
 from edge.contract.limit import Limits
 from edge.contract.principal import GUEST, NODE, Kind, Principal
 from edge.session.gatekeeper import Gatekeeper
 from edge.store import credentials
 from edge.store.credentials import Credential
 from tests.support.clock import FakeClock
+from tests.support.login import ask, let_in
 from tests.support.store import database
 
 THERMO = Credential(
@@ -33,7 +36,7 @@ def gatekeeper(clock: FakeClock | None = None, limits: Limits | None = None) -> 
 
 
 def test_the_right_password_gives_the_devices_own_rights() -> None:
-    admission = gatekeeper().admit("thermo", b"secret", "c1", HOME)
+    admission = let_in(gatekeeper(), "thermo", b"secret")
     assert admission is not None
     assert admission.who == Principal(kind=Kind.DEVICE, aid="d-thermo.edge.test", via="mqtt", device_id="thermo")
     assert (admission.user, admission.publish, admission.subscribe) == ("thermo", ("thermo/#",), ("thermo/set",))
@@ -41,67 +44,106 @@ def test_the_right_password_gives_the_devices_own_rights() -> None:
 
 
 def test_nobody_else_is_let_in_and_the_reason_is_counted() -> None:
-    keeper = gatekeeper()
-    for user, password in (("", b"secret"), ("thermo", None), ("thermo", b""), ("", None)):
-        assert keeper.admit(user, password, "c", HOME) is None
-    assert keeper.admit("thermo", b"Secret", "c", HOME) is None
-    assert keeper.admit("Thermo", b"secret", "c", HOME) is None
-    assert keeper.admit("nobody", b"\0" * 32, "c", HOME) is None
+    clock = FakeClock()
+    keeper = gatekeeper(clock)
+    wrong = [
+        ("", b"secret"),
+        ("thermo", None),
+        ("thermo", b""),
+        ("", None),
+        ("thermo", b"Secret"),
+        ("Thermo", b"secret"),
+    ]
+    said = [ask(keeper, user, password) for user, password in [*wrong, ("nobody", b"\0" * 32)]]
+    clock.advance(60_000_000)
+    assert said == [[Refusal.CREDENTIALS]] * 7
     assert keeper.refused == {"anonymous": 4, "wrong": 1, "unknown": 2}
 
 
+@pytest.mark.limit("mqtt.password_octets")
 def test_a_password_of_the_limit_is_checked_and_a_longer_one_is_wrong() -> None:
     limits = Limits({"mqtt.password_octets": 6})
     keeper = gatekeeper(limits=limits)
-    assert keeper.admit("thermo", b"secret", "c", HOME) is not None
-    assert keeper.admit("thermo", b"secrets", "c", HOME) is None
+    assert let_in(keeper, "thermo", b"secret") is not None
+    assert let_in(keeper, "thermo", b"secrets") is None
     assert limits.hits == {"mqtt.password_octets": 1}
 
 
-def test_an_address_with_too_many_failures_is_not_heard_for_a_minute() -> None:
+def test_a_right_password_is_let_in_at_once_whatever_failed_before_it() -> None:
+    """From the same address, for the same user, while hundreds of refusals are kept back."""
+    keeper = gatekeeper()
+    for number in range(1000):
+        ask(keeper, "thermo" if number % 2 else f"user{number}", b"wrong", HOME)
+    assert let_in(keeper, "thermo", b"secret", HOME) is not None
+    assert let_in(keeper, "thermo", b"secret", ELSEWHERE) is not None
+
+
+@pytest.mark.limit("mqtt.refusal_delay_ms")
+@pytest.mark.parametrize("same", ["address", "user"])
+def test_a_refusal_is_told_later_with_each_failure_of_the_minute(same: str) -> None:
     clock = FakeClock()
-    limits = Limits({"mqtt.failures_per_address": 3, "mqtt.failures_per_user": 100})
-    keeper = gatekeeper(clock, limits)
-    for _ in range(2):
-        keeper.admit("thermo", b"wrong", "c", HOME)
-    assert keeper.admit("thermo", b"secret", "c", HOME) is not None
-    keeper.admit("thermo", b"wrong", "c", HOME)
-    assert keeper.admit("thermo", b"secret", "c", HOME) is None
-    assert keeper.admit("thermo", b"secret", "c", ELSEWHERE) is not None
-    assert limits.hits == {"mqtt.failures_per_address": 1}
-    assert keeper.refused["limited"] == 1
+    keeper = gatekeeper(clock, Limits({"mqtt.refusal_delay_ms": 500}))
+    for number, delay_ms in enumerate((100, 200, 400, 500, 500)):
+        user, address = ("thermo", f"192.0.2.{number}") if same == "user" else (f"user{number}", HOME)
+        said = ask(keeper, user, b"wrong", address)
+        clock.advance(delay_ms * 1000 - 1)
+        assert said == []
+        clock.advance(1)
+        assert said == [Refusal.CREDENTIALS]
     clock.advance(60_000_000)
-    assert keeper.admit("thermo", b"secret", "c", HOME) is not None
+    said = ask(keeper, "thermo", b"wrong", HOME)
+    clock.advance(100_000)
+    assert said == [Refusal.CREDENTIALS], "after a minute the count starts anew"
 
 
-def test_a_guessed_user_is_closed_to_who_fails_and_open_to_who_does_not() -> None:
-    limits = Limits({"mqtt.failures_per_user": 3})
-    keeper = gatekeeper(limits=limits)
-    for _ in range(3):
-        keeper.admit("thermo", b"wrong", "c", ELSEWHERE)
-    assert keeper.admit("thermo", b"secret", "c", ELSEWHERE) is None
-    assert limits.hits == {"mqtt.failures_per_user": 1}
-    assert keeper.admit("thermo", b"secret", "c", HOME) is not None, "the device itself is not locked out"
+@pytest.mark.limit("mqtt.delayed_refusals")
+def test_refusals_that_are_kept_back_are_bounded() -> None:
+    clock, limits = FakeClock(), Limits({"mqtt.delayed_refusals": 2})
+    keeper = gatekeeper(clock, limits)
+    assert [len(ask(keeper, "thermo", b"wrong")) for _ in range(3)] == [0, 0, 1]
+    assert limits.hits == {"mqtt.delayed_refusals": 1}
+    clock.advance(60_000_000)
+    assert ask(keeper, "thermo", b"wrong") == []
 
 
 def test_failures_are_remembered_for_a_bounded_number_of_addresses() -> None:
     keeper = gatekeeper()
     for number in range(5000):
-        keeper.admit(f"user{number}", b"wrong", "c", f"2001:db8::{number:x}")
+        ask(keeper, f"user{number}", b"wrong", f"2001:db8::{number:x}")
     assert len(keeper._addresses._counts) == len(keeper._names._counts) == 2048
+
+
+def test_a_verified_certificate_that_names_a_user_is_that_user() -> None:
+    keeper = gatekeeper()
+    for user, password in (("", None), ("thermo", b"wrong"), ("somebody", b"else")):
+        admission = let_in(keeper, user, password, certificate="thermo")
+        assert admission is not None
+        assert admission.user == "thermo"
+
+
+def test_a_certificate_that_names_nobody_leaves_the_password_to_decide() -> None:
+    clock = FakeClock()
+    keeper = gatekeeper(clock)
+    assert let_in(keeper, "thermo", b"secret", certificate="stranger") is not None
+    said = [ask(keeper, "", None, certificate="stranger"), ask(keeper, "thermo", b"wrong", certificate="stranger")]
+    clock.advance(10_000_000)
+    assert said == [[Refusal.NOT_AUTHORIZED], [Refusal.CREDENTIALS]]
+    assert keeper.refused == {"unknown certificate": 1, "wrong": 1}
+    keeper.dismiss("thermo")
+    assert let_in(keeper, "", None, certificate="thermo") is None
 
 
 def test_a_user_that_was_dismissed_is_unknown() -> None:
     keeper = gatekeeper()
     keeper.dismiss("thermo")
     keeper.dismiss("thermo")
-    assert keeper.admit("thermo", b"secret", "c", HOME) is None
+    assert let_in(keeper, "thermo", b"secret") is None
     assert keeper.user("thermo") is None
 
 
 def test_the_publisher_of_a_message_has_its_users_filters() -> None:
     keeper = gatekeeper()
-    admitted = keeper.admit("thermo", b"secret", "c", HOME)
+    admitted = let_in(keeper, "thermo", b"secret")
     assert admitted is not None
     assert keeper.admission(admitted.who) == admitted
     operator = Principal(kind=Kind.OPERATOR, aid="", via="control")
@@ -116,11 +158,11 @@ async def test_users_are_loaded_at_the_start(tmp_path: Path) -> None:
     async with database(tmp_path) as node:
         assert await node.commit(lambda unit: credentials.add(unit, THERMO))
         keeper = Gatekeeper(node, "edge.test", FakeClock(), Limits())
-        assert keeper.admit("thermo", b"secret", "c", HOME) is None
+        assert let_in(keeper, "thermo", b"secret") is None
         await keeper.load()
         keeper = Gatekeeper(node, "edge.test", FakeClock(), Limits())
         await keeper.load()
-        assert keeper.admit("thermo", b"secret", "c", HOME) is not None
+        assert let_in(keeper, "thermo", b"secret") is not None
 
 
 def test_an_admin_may_read_the_brokers_figures_and_nobody_else() -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import aiomqtt
 
-from edge.contract.bus import Admission, BusEngine, Done, Publish
+from edge.contract.bus import Admission, BusEngine, Done, Login, Publish, Refusal, Verdict
 from edge.contract.limit import Limits
 from edge.contract.principal import NODE, Kind, Principal
 from edge.contract.store import Store
@@ -46,11 +46,13 @@ topic readwrite shared/#
 class Gate:
     """Lets in whoever shows their name and `-secret`."""
 
-    def admit(self, user: str, password: bytes | None, client_id: str, address: str) -> Admission | None:
-        if user not in USERS or password != f"{user}-secret".encode():
-            return None
+    def admit(self, login: Login, then: Verdict) -> None:
+        user = login.user
+        if user not in USERS or login.password != f"{user}-secret".encode():
+            then(Refusal.CREDENTIALS)
+            return
         who = Principal(Kind.DEVICE, f"d-{user}.test", via="mqtt", device_id=user)
-        return Admission(who, user, USERS[user], USERS[user])
+        then(Admission(who, user, USERS[user], USERS[user]))
 
 
 class Box:

@@ -12,7 +12,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import engine_alone
 
-from edge.contract.bus import Admission, Done, Publish
+from edge.contract.bus import Admission, Done, Login, Publish, Refusal, Verdict
 from edge.contract.limit import Limits
 from edge.contract.principal import Kind, Principal
 
@@ -25,8 +25,9 @@ class Gate:
     def __init__(self) -> None:
         self._admission = Admission(Principal(Kind.DEVICE, "d-bench", via="mqtt"), "bench", FILTERS, FILTERS)
 
-    def admit(self, user: str, password: bytes | None, client_id: str, address: str) -> Admission | None:
-        return self._admission if (user, password) == ("bench", b"bench") else None
+    def admit(self, login: Login, then: Verdict) -> None:
+        known = (login.user, login.password) == ("bench", b"bench")
+        then(self._admission if known else Refusal.CREDENTIALS)
 
 
 async def main(folder: Path) -> None:

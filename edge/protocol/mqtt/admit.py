@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from edge.contract.bus import Admission
+from edge.contract.bus import Admission, Refusal
 from edge.contract.limit import Limit
 from edge.protocol.mqtt import limits
 from edge.protocol.mqtt.codec import V5, Connect
@@ -22,6 +22,13 @@ if TYPE_CHECKING:
 
 NEVER = 0xFFFF_FFFF
 """Session expiry interval that means for ever (MQTT 5 §3.1.2.11.2); we keep a session as long as our limit says."""
+
+
+_REFUSALS = {
+    Refusal.CREDENTIALS: Reason.BAD_USER_OR_PASSWORD,
+    Refusal.NOT_AUTHORIZED: Reason.NOT_AUTHORIZED,
+    Refusal.BUSY: Reason.SERVER_BUSY,
+}
 
 
 def connect(broker: Broker, connection: Connection, packet: Connect) -> None:
@@ -45,11 +52,13 @@ def _refusal(broker: Broker, packet: Connect) -> Reason | None:
     return None
 
 
-def _admitted(broker: Broker, connection: Connection, packet: Connect, admission: Admission | None) -> None:
+def _admitted(broker: Broker, connection: Connection, packet: Connect, admission: Admission | Refusal) -> None:
     if connection.state is not State.OPENING:
         return
-    if admission is None:
-        refusal = Reason.NOT_AUTHORIZED if packet.user is None else Reason.BAD_USER_OR_PASSWORD
+    if isinstance(admission, Refusal):
+        refusal = _REFUSALS[admission]
+        if refusal is Reason.BAD_USER_OR_PASSWORD and packet.user is None:
+            refusal = Reason.NOT_AUTHORIZED
         broker.count(f"refused_connect.{refusal.name.lower()}")
         connection.refuse(refusal)
         return

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
-from edge.contract.bus import Admission, Done, Publish, Sink
+from edge.contract.bus import Admission, Done, Publish, Sink, Verdict
 from edge.contract.limit import Limit, Limits
 from edge.contract.principal import PLAIN_LAN
 from edge.contract.time import SECOND, Stamp
@@ -27,7 +27,7 @@ DECLARE_US = 3 * SECOND
 """How long a loss waits for a commit of something else before it makes one."""
 
 Ack = tuple[int, AckLine, bytes | Reply]
-Ask = Callable[[Connection, Connect, Callable[[Admission | None], None]], None]
+Ask = Callable[[Connection, Connect, Verdict], None]
 """Asks who this is; answers now or later, once, in the loop."""
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import structs
 
-from edge.contract.bus import Admission, Done, Gatekeeper, Publish, Sink, after
+from edge.contract.bus import Admission, Done, Gatekeeper, Login, Publish, Refusal, Sink, after
 from edge.contract.limit import Limits
 from edge.contract.op import Spawn
 from edge.contract.principal import PLAIN_LAN, Kind
@@ -289,12 +289,21 @@ class AmqttEngine:
         """The broker's context."""
         self._context = context
 
-    def admit(self, session: Any) -> bool:
+    async def admit(self, session: Any) -> bool:
         """Whether a client may come in: known, and with a will that it may publish."""
         guest = _GUEST.get()
         password = session.password.encode() if isinstance(session.password, str) else session.password
-        found = self._gatekeeper.admit(session.username or "", password, session.client_id or "", guest.address)
-        if found is None:
+        login = Login(
+            user=session.username or "",
+            password=password,
+            client_id=session.client_id or "",
+            address=guest.address,
+            via=guest.via,
+        )
+        verdict: asyncio.Future[Admission | Refusal] = self._loop.create_future()
+        self._gatekeeper.admit(login, lambda found: None if verdict.done() else verdict.set_result(found))
+        found = await verdict
+        if isinstance(found, Refusal):
             self._count("refused_connect.not_authorized")
             return False
         rights = Rights(found, session.client_id or "", self._closed if guest.via == PLAIN_LAN else None)

@@ -31,7 +31,7 @@ class Desk(Protocol):
         """The broker's context, once."""
         ...
 
-    def admit(self, session: Any) -> bool:
+    async def admit(self, session: Any) -> bool:
         """Whether a client may come in."""
         ...
 
@@ -76,7 +76,7 @@ class Porter(BaseAuthPlugin, BaseTopicPlugin):
 
     async def authenticate(self, *, session: Any) -> bool:
         """Asked by amqtt."""
-        return self._desk.admit(session)
+        return await self._desk.admit(session)
 
     async def topic_filtering(
         self, *, session: Any = None, topic: str | None = None, action: Action | None = None

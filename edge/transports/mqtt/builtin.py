@@ -12,7 +12,7 @@ from types import MappingProxyType
 
 import msgspec
 
-from edge.contract.bus import Admission, CertificateGatekeeper, Done, Gatekeeper, Publish, Sink
+from edge.contract.bus import Admission, Done, Gatekeeper, Login, Publish, Refusal, Sink, Verdict
 from edge.contract.limit import Limit, Limits
 from edge.contract.store import Store
 from edge.contract.time import SECOND, Clock, Stamp
@@ -61,7 +61,6 @@ class BuiltinEngine:
         `closed` says which topics are shut to clients of `mqtt.plain_lan`.
         `figures` are further `$SYS/broker/` topics; all of them are told every `sys_s` seconds."""
         self._clock, self._gatekeeper, self._hot, self._limits = clock, gatekeeper, hot, limits
-        self._certificates = gatekeeper if isinstance(gatekeeper, CertificateGatekeeper) else None
         self.loop = asyncio.get_running_loop()
         self._texts = tables.Texts()
         self._broker = Broker(
@@ -201,20 +200,27 @@ class BuiltinEngine:
 
     # What the core needs.
 
-    def _ask(self, connection: Connection, packet: Connect, then: Callable[[Admission | None], None]) -> None:
+    def _ask(self, connection: Connection, packet: Connect, then: Verdict) -> None:
         stream = connection.wire
-        name = stream.certificate if isinstance(stream, Stream) else ""
-        known = self._certificates
-        if name and known is not None:
-            admission = known.admit_certificate(name, packet.client_id, connection.address)
-        else:
-            admission = self._gatekeeper.admit(packet.user or "", packet.password, packet.client_id, connection.address)
-        via = stream.entrance.via if isinstance(stream, Stream) else ANYBODY.via
-        if admission is not None and via != ANYBODY.via:
-            admission = msgspec.structs.replace(admission, who=msgspec.structs.replace(admission.who, via=via))
-        word = "refused" if admission is None else "let in"
-        log.debug("MQTT client %r as %r from %s: %s", packet.client_id[:64], packet.user, connection.address, word)
-        then(admission)
+        assert isinstance(stream, Stream)  # noqa: S101 - we opened it
+        login = Login(
+            user=packet.user or "",
+            password=packet.password,
+            client_id=packet.client_id,
+            address=connection.address,
+            via=stream.entrance.via,
+            certificate=stream.certificate,
+        )
+
+        def said(found: Admission | Refusal) -> None:
+            word = f"refused: {found.value}" if isinstance(found, Refusal) else "let in"
+            log.debug("MQTT client %r as %r from %s: %s", login.client_id[:64], packet.user, login.address, word)
+            if isinstance(found, Admission) and login.via != found.who.via:
+                found = msgspec.structs.replace(found, who=msgspec.structs.replace(found.who, via=login.via))
+            then(found)
+            self._broker.need_turn()
+
+        self._gatekeeper.admit(login, said)
 
     def _write(self, changes: Changes, done: Done) -> None:
         def finished(result: BaseException | None) -> None:

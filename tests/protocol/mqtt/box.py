@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import Any
 
-from edge.contract.bus import Admission, Done, Publish
+from edge.contract.bus import Admission, Done, Publish, Refusal, Verdict
 from edge.contract.limit import Limits
 from edge.contract.principal import NODE, Kind, Principal
 from edge.contract.time import SECOND, Stamp
@@ -26,6 +26,7 @@ class Box:
         self.now_us = SECOND
         self.limits = Limits({f"mqtt.{name}": value for name, value in limits.items()})
         self.users: dict[str, Admission] = {"lamp": EVERYTHING}
+        self.refusal = Refusal.CREDENTIALS
         self.heard: list[Publish] = []
         self.batches: list[list[Publish]] = []
         self.keeps: Callable[[Publish], bool] = lambda publish: False
@@ -47,8 +48,8 @@ class Box:
         )
         self.broker.attach(self._sink)
 
-    def _ask(self, connection: Connection, packet: Connect, then: Callable[[Admission | None], None]) -> None:
-        then(self.users.get(packet.user or ""))
+    def _ask(self, connection: Connection, packet: Connect, then: Verdict) -> None:
+        then(self.users.get(packet.user or "", self.refusal))
 
     def _random_id(self) -> str:
         self._ids += 1

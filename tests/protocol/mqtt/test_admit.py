@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from edge.contract.bus import Admission
+from edge.contract.bus import Admission, Refusal
 from edge.contract.principal import Kind, Principal
 from edge.protocol.mqtt import codec
 from edge.protocol.mqtt.codec import V5, V311, Connack, Connect, Disconnect, Will
@@ -30,6 +30,26 @@ def test_a_stranger_is_told_and_closed(user: str | None, code: int) -> None:
     assert client.take(Connack) == Connack(False, code)
     assert not client.open
     assert not box.broker.sessions
+
+
+@pytest.mark.parametrize(
+    ("refusal", "version", "code"),
+    [
+        (Refusal.NOT_AUTHORIZED, V311, 5),
+        (Refusal.NOT_AUTHORIZED, V5, 0x87),
+        (Refusal.BUSY, V311, 3),
+        (Refusal.BUSY, V5, 0x89),
+    ],
+)
+def test_a_refusal_has_a_code_of_its_own(refusal: Refusal, version: int, code: int) -> None:
+    """A client that is told "busy" tries again, one that is told "not authorized" need not."""
+    box = Box()
+    box.refusal = refusal
+    client = box.wire()
+    client.version = version
+    client.send(Connect("c", user="stranger", password=b"p", version=version))
+    assert client.take(Connack).reason == code
+    assert not client.open
 
 
 @pytest.mark.parametrize(("user", "reason"), [("stranger", 0x86), (None, 0x87)])

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from edge.contract.bus import Admission
+from edge.contract.bus import Admission, Refusal
 from edge.contract.principal import Kind, Principal
 from edge.protocol.mqtt import codec
 from edge.protocol.mqtt.codec import V5, V311, Ack, Connect, Disconnect, PublishPacket, Will
@@ -630,7 +630,7 @@ def test_reading_goes_on_only_when_no_reason_is_left_against_it() -> None:
 def test_answers_later_than_the_client_stayed_are_no_matter() -> None:
     """A gatekeeper may take its time; the client need not."""
     box = Box()
-    asked: list[Callable[[Admission | None], None]] = []
+    asked: list[Callable[[Admission | Refusal], None]] = []
     box.broker.ask = lambda connection, packet, then: asked.append(then)
     client = box.wire().send(Connect("c", user="lamp"))
     assert client.read() == []

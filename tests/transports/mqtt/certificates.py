@@ -30,11 +30,13 @@ class Authority:
         self.file = folder / "ca.pem"
         self.file.write_bytes(self._cert.public_bytes(serialization.Encoding.PEM))
 
-    def issue(self, name: str, *, dns: str = "", file: str = "") -> tuple[Path, Path]:
+    def issue(
+        self, name: str, *, dns: str = "", file: str = "", end: datetime.datetime | None = None
+    ) -> tuple[Path, Path]:
         """Certificate and key files of a name; `dns` is an alternative name."""
         self._serial += 1
         key = ec.generate_private_key(ec.SECP256R1())
-        builder = _builder(_name(name), self._cert.subject, key.public_key(), self._serial)
+        builder = _builder(_name(name), self._cert.subject, key.public_key(), self._serial, end or END)
         if dns:
             address = x509.IPAddress(ipaddress.ip_address("127.0.0.1"))
             builder = builder.add_extension(x509.SubjectAlternativeName([x509.DNSName(dns), address]), critical=False)
@@ -70,7 +72,7 @@ def _name(common: str) -> x509.Name:
 
 
 def _builder(
-    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey, serial: int
+    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey, serial: int, end: datetime.datetime = END
 ) -> x509.CertificateBuilder:
     builder = x509.CertificateBuilder().subject_name(subject).issuer_name(issuer).public_key(key)
-    return builder.serial_number(serial).not_valid_before(BEGIN).not_valid_after(END)
+    return builder.serial_number(serial).not_valid_before(BEGIN).not_valid_after(end)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import uvloop
 
-from edge.contract.bus import Admission, Done, Publish
+from edge.contract.bus import Admission, Done, Login, Publish, Refusal, Verdict
 from edge.contract.limit import Limits
 from edge.contract.principal import Kind, Principal
 from edge.contract.store import Store
@@ -31,11 +31,13 @@ class Gate:
     def __init__(self) -> None:
         self.admissions: dict[str, Admission] = {}
 
-    def admit(self, user: str, password: bytes | None, client_id: str, address: str) -> Admission | None:
-        if not user or password != b"secret":
-            return None
+    def admit(self, login: Login, then: Verdict) -> None:
+        user = login.user
+        if not user or login.password != b"secret":
+            then(Refusal.CREDENTIALS)
+            return
         who = Principal(Kind.DEVICE, f"d-{user}.test", via="mqtt")
-        return self.admissions.get(user) or Admission(who, user, ("#",), ("#", "$SYS/#"))
+        then(self.admissions.get(user) or Admission(who, user, ("#",), ("#", "$SYS/#")))
 
 
 class Rig:

@@ -28,6 +28,7 @@ from edge.transports.mqtt.amqtt_engine import MISSES, AmqttEngine
 from edge.transports.mqtt.amqtt_porter import Writer, topic_of
 from edge.transports.mqtt.tcp import Entrance
 from tests.support.engines import Gate
+from tests.support.login import let_in
 from tests.support.store import database
 
 
@@ -178,7 +179,7 @@ class Sent:
 
 
 def test_a_message_that_somebody_may_not_read_is_withheld() -> None:
-    admission = Gate().admit("alice", b"alice-secret", "", "")
+    admission = let_in(Gate(), "alice", b"alice-secret")
     assert admission is not None
     sent = Sent()
     writer = Writer(sent)  # type: ignore[arg-type]

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from edge.contract.bus import Admission
+from edge.contract.bus import Admission, Login, Refusal, Verdict
 from edge.contract.principal import Kind, Principal
 from edge.protocol.mqtt import codec
 from edge.protocol.mqtt.codec import V5, V311, Ack, Connack, Connect, Disconnect, PublishPacket
@@ -24,10 +24,15 @@ from tests.transports.mqtt.raw import Peer, dial, dial_raw
 class CertifiedGate(Gate):
     """Knows some clients by their certificate."""
 
-    def admit_certificate(self, name: str, client_id: str, address: str) -> Admission | None:
-        if name == "stranger":
-            return None
-        return Admission(Principal(Kind.DEVICE, f"d-{name}.test", via="mqtt"), name, (f"{name}/#",), (f"{name}/#",))
+    def admit(self, login: Login, then: Verdict) -> None:
+        name = login.certificate
+        who = Principal(Kind.DEVICE, f"d-{name}.test", via="mqtt")
+        if not name:
+            super().admit(login, then)
+        elif name == "stranger":
+            then(Refusal.NOT_AUTHORIZED)
+        else:
+            then(Admission(who, name, (f"{name}/#",), (f"{name}/#",)))
 
 
 async def test_messages_pass_over_tls(engine: Rig, tmp_path: Path) -> None:
@@ -90,7 +95,7 @@ async def test_a_stranger_with_a_good_certificate_is_refused(tmp_path: Path) -> 
     async with rig(tmp_path, gate=CertifiedGate()) as made:
         port = await made.engine.listen("127.0.0.1", 0, ssl=authority.server(clients=True))
         peer = await dial(port, tls=authority.client("stranger"))
-        assert peer.connack.reason == 4
+        assert peer.connack.reason == 5
         await peer.close()
 
 
