@@ -569,13 +569,16 @@ async def test_a_report_is_given_up_in_the_end_and_counted(tmp_path: Path, error
 async def test_a_report_that_is_given_up_on_a_full_disk_is_declared_once_there_is_room(tmp_path: Path) -> None:
     async with house(tmp_path) as h:
         await entity(h, "button", stat_t=None)
+        h.tasks.refuse = StorageFull()
+        h.gate.deliver(Order(task_id="T1", skill="dev.button", verb="press"))
+        h.clock.advance(58_000_000)
         await _room(h, pages=1)
         with pytest.raises(StorageFull):
             await h.node.commit(lambda unit: unit.append("x", "x", [b"x" * 50_000]))
-        h.tasks.refuse = StorageFull()
-        h.gate.deliver(Order(task_id="T1", skill="dev.button", verb="press"))
-        h.clock.advance(70_000_000)
-        await h.node.ping()
+        for _ in range(4):
+            h.clock.advance(1_000_000)
+            await h.node.ping()
+        assert h.registry.counters["reports lost"] == 1
         assert (h.node.read_only, await h.drops()) == (True, {})
         await _room(h, pages=100_000)
         for _ in range(10):
