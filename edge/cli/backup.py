@@ -114,7 +114,8 @@ def restore_(options: Namespace) -> int:
     print(f"{done.issuer} is as it was at {show.moment(done.made_us)}; numbers go on in incarnation {done.incarnation}")
     if done.aside:
         print(f"the state before is in {done.aside}")
-    print("What was revoked or forgotten since must be revoked again; what was added since must be added again.")
+    print("What was revoked or forgotten since must be revoked again; what was added since must be added again;")
+    print("an agent that changed its key since must be revoked and added.")
     print(f"  next: aun-edge run --state-dir {state_dir}")
     return Exit.OK
 

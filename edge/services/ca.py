@@ -163,7 +163,7 @@ class CaService:
         if not wanted and self._kind(aid):
             await self._own(aid)
         found = await self._store.read(
-            lambda unit: tables.by_fingerprint(unit, aid, wanted) if wanted else tables.current(unit, aid)
+            lambda unit: tables.by_fingerprint(unit, aid, wanted) if wanted else tables.present(unit, aid)
         )
         if found is None:
             raise NotFound(f"no certificate of {aid}")

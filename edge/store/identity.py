@@ -83,6 +83,21 @@ class Certificate(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
     number: int
 
+    @property
+    def issued(self) -> Issued:
+        """As it was when it was made."""
+        return Issued(
+            serial=self.serial,
+            aid=self.aid,
+            pem=self.pem,
+            cert_sha256=self.cert_sha256,
+            spki_sha256=self.spki_sha256,
+            curve=self.curve,
+            start=self.not_before,
+            end=self.not_after,
+            sure=bool(self.sure),
+        )
+
 
 class Reservation(msgspec.Struct, frozen=True):
     """A name kept for the first key that asks for it."""
@@ -240,8 +255,23 @@ def by_fingerprint(unit: Unit, name: str, fingerprint: str) -> Certificate | Non
     return None
 
 
+def fingerprint_known(unit: Unit, fingerprint: str) -> bool:
+    """Whether any certificate here, of whomever, has this SHA-256, whole or its first 16 digits."""
+    sql = "SELECT 1 FROM certificate WHERE substr(cert_sha256, 1, ?) = ? LIMIT 1"
+    return bool(unit.run(sql, (len(fingerprint), fingerprint)))
+
+
+def present(unit: Unit, name: str) -> Certificate | None:
+    """What `/pki/cert/<aid>` answers without a fingerprint: `current`, but for a revoked agent nothing.
+
+    Clients take an answer for "the name is taken", and the next key of a name that was let in again must come in.
+    """
+    known = aid(unit, name)
+    return None if known is not None and known.state == "revoked" and known.kind == "agent" else current(unit, name)
+
+
 def current(unit: Unit, name: str) -> Certificate | None:
-    """What `/pki/cert/<aid>` answers: the active identity certificate, else the newest there ever was."""
+    """The active identity certificate, else the newest there ever was."""
     found = certificates(unit, name)
     active = [one for one in found if one.state == ACTIVE]
     first = [one for one in active if one.purpose == "identity"] or active or found

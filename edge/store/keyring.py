@@ -30,6 +30,7 @@ from edge.system.files import sync_directory, write_atomic
 if TYPE_CHECKING:
     import ssl
 
+    from cryptography import x509
     from cryptography.hazmat.primitives.asymmetric import ec
 
     from edge.protocol.pki import Authority, Window
@@ -198,6 +199,28 @@ class Identity:
         valid = pki.window(now_us, self.floor_us, uncertainty_us <= SURE_US, pki.AID_DAYS)
         return _issued(self.authority, aid, keys.public(spki), valid, base)
 
+    def recognise(self, aid: str, spki: bytes, pem: str) -> Issued | None:
+        """A certificate that this issuer signed for this AID and key, read back; None for any other.
+
+        Slow enough to belong off the loop. Raises `CertificateInvalid` for what is no PEM.
+        """
+        from cryptography import x509
+        from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+        from cryptography.x509.oid import NameOID
+
+        from edge.protocol import pki
+
+        try:
+            found = x509.load_der_x509_certificate(keys.der_of(pem))
+            found.verify_directly_issued_by(self.authority.certificate)
+            names = [str(one.value) for one in found.subject.get_attributes_for_oid(NameOID.COMMON_NAME)]
+            if names != [aid] or keys.spki_of(found.public_key()) != spki:  # type: ignore[arg-type]
+                return None
+        except (ValueError, TypeError, InvalidSignature, UnsupportedAlgorithm):
+            return None
+        start, end = found.not_valid_before_utc.timestamp(), found.not_valid_after_utc.timestamp()
+        return _record(found, aid, keys.public(spki), pki.Window(int(start), int(end)))
+
     def key_of(self, aid: str, generation: int) -> ec.EllipticCurvePrivateKey:
         """The key of a device or service AID of this node; derived, never stored (design D15)."""
         return keys.derive(self.seed, aid, generation)
@@ -337,7 +360,12 @@ def _auth(
 def _issued(authority: Authority, aid: str, key: ec.EllipticCurvePublicKey, valid: Window, base: str) -> Issued:
     from edge.protocol import pki
 
-    certificate = pki.end_certificate(authority, aid, key, valid, base)
+    return _record(pki.end_certificate(authority, aid, key, valid, base), aid, key, valid)
+
+
+def _record(certificate: x509.Certificate, aid: str, key: ec.EllipticCurvePublicKey, valid: Window) -> Issued:
+    from edge.protocol import pki
+
     pem = pki.pem(certificate)
     return Issued(
         serial=pki.serial_of(certificate),

@@ -13,6 +13,7 @@ import msgspec
 from edge.contract.errors import NonceInvalid, RateLimited
 from edge.contract.limit import Limit, Limits, declare
 from edge.contract.time import SECOND, Clock
+from edge.store.keyring import Issued
 
 PENDING = declare("auth.pending_logins", 2048, "logins", "between aid_login1 and what uses its nonce", RateLimited)
 ADDRESSES = declare("auth.tracked_addresses", 4096, "addresses", "whose attempts are counted; the quietest go", None)
@@ -26,10 +27,10 @@ MINUTE_US = 60 * SECOND
 
 
 class Login(msgspec.Struct, frozen=True):
-    """A nonce given out: to whom, for which certificate, until when (µs of the boot clock)."""
+    """A nonce given out: to whom, for which certificate and key, until when (µs of the boot clock)."""
 
     aid: str
-    serial: str
+    shown: Issued
     spki: bytes
     nonce: str
     until_us: int
@@ -45,7 +46,7 @@ class Logins:
     def __len__(self) -> int:
         return len(self._open)
 
-    def begin(self, aid: str, serial: str, spki: bytes) -> tuple[str, str]:
+    def begin(self, aid: str, shown: Issued, spki: bytes) -> tuple[str, str]:
         """A request id and a nonce, good once, for a minute. Raises `RateLimited`."""
         now = self._clock.now().mono_us
         while self._open and next(iter(self._open.values())).until_us <= now:
@@ -53,7 +54,7 @@ class Logins:
         if len(self._open) >= self._limits[PENDING]:
             raise self._limits.refuse(PENDING)
         request_id, nonce = secrets.token_hex(16), secrets.token_urlsafe(32)
-        self._open[request_id] = Login(aid, serial, spki, nonce, now + NONCE_US)
+        self._open[request_id] = Login(aid, shown, spki, nonce, now + NONCE_US)
         return request_id, nonce
 
     def take(self, aid: str, request_id: str, nonce: str) -> Login:

@@ -152,8 +152,7 @@ class AuthService:
         nonce = call.params.client_nonce
         if not nonce or len(nonce) > 256:
             raise InvalidParams("client_nonce must be 1 to 256 characters")
-        serial, spki = await self._proven(aid, call.params.cert)
-        request_id, own = self._logins.begin(aid, serial, spki)
+        request_id, own = self._logins.begin(aid, *await self._proven(aid, call.params.cert))
         signature = await asyncio.to_thread(keys.sign, self._identity.auth_key, nonce.encode())
         return r.Challenge(request_id, own, self._identity.auth.pem, signature, self._seconds())
 
@@ -167,8 +166,8 @@ class AuthService:
     )
     def aid_login2(self, call: Call[r.Login2], unit: Unit) -> r.LoggedIn:
         """Finish a login: tokens for the proof of the key."""
-        aid, access, seconds, refresh, renewed = cast("tuple[str, str, int, str, Issued | None]", call.prepared)
-        known = self._active(unit, aid)
+        login, access, seconds, refresh, renewed = cast("tuple[Login, str, int, str, Issued | None]", call.prepared)
+        known, aid = self._settled(unit, login), login.aid
         new_cert = ""
         if renewed is not None and keys.sha256(known.spki) == renewed.spki_sha256:
             operation = "agent_cert_renew"
@@ -178,18 +177,17 @@ class AuthService:
             unit.after(lambda: self._limits.hit(CHAINS, dropped))
         return r.LoggedIn(aid, access, access, refresh, seconds, True, new_cert)
 
-    async def prepare_login(self, call: Call[r.Login2]) -> tuple[str, str, int, str, Issued | None]:
+    async def prepare_login(self, call: Call[r.Login2]) -> tuple[Login, str, int, str, Issued | None]:
         """Use the nonce up, check the signature, make the tokens; a certificate past its half is renewed."""
         asked = call.params
         aid = normal(asked.aid)
         login = self._logins.take(aid, asked.request_id, asked.nonce)
         self._check(call, login, f"{asked.nonce}:{_text(asked.client_time)}", asked.signature)
-        certificate = await self._store.read(lambda unit: tables.certificate(unit, login.serial))
-        if certificate is None or self._over(certificate.not_after):
+        if self._over(login.shown.end):
             raise CertificateInvalid("certificate invalid: expired, renew it (auth.renew_cert)")
-        renewed = await self._issue(aid, login.spki) if self._half_over(certificate) else None
+        renewed = await self._issue(aid, login.spki) if self._half_over(login.shown) else None
         access, seconds = await asyncio.to_thread(self.tokens.access, aid)
-        return aid, access, seconds, new_token(REFRESH_TOKEN), renewed
+        return login, access, seconds, new_token(REFRESH_TOKEN), renewed
 
     @op(
         "auth.refresh_token",
@@ -252,7 +250,7 @@ class AuthService:
     def renew_cert(self, call: Call[r.Renew], unit: Unit) -> r.Certified:
         """A new certificate for the same key; the old one verifies what it signed."""
         login, made = cast("tuple[Login, Issued]", call.prepared)
-        known = self._active(unit, login.aid)
+        known = self._settled(unit, login)
         if known.spki != login.spki:
             raise CertificateInvalid("certificate invalid: the key was replaced meanwhile")
         kept = tables.issue(unit, made, kind="agent", spki=login.spki, operation="agent_cert_renew")
@@ -275,7 +273,7 @@ class AuthService:
     def rekey(self, call: Call[r.Rekey], unit: Unit) -> r.Certified:
         """A certificate for a new key, by a signature of the old one; the old key no longer logs in."""
         login, spki, made = cast("tuple[Login, bytes, Issued]", call.prepared)
-        known = self._active(unit, login.aid)
+        known = self._settled(unit, login)
         if known.spki != login.spki:
             raise CertificateInvalid("certificate invalid: the key was replaced meanwhile")
         kept = tables.issue(unit, made, kind="agent", spki=spki, operation="agent_cert_rekey")
@@ -410,24 +408,40 @@ class AuthService:
 
     # -- shared -------------------------------------------------------------------------------------------------------
 
-    async def _proven(self, aid: str, pem: str) -> tuple[str, bytes]:
-        """Serial and key of a certificate that may log in: ours, of this AID, of its present key, not revoked."""
+    async def _proven(self, aid: str, pem: str) -> tuple[Issued, bytes]:
+        """A certificate that may log in, and its key: ours, of this AID, of its present key, not revoked.
+
+        A restore forgets what was issued after the backup; such a certificate is as good, if it is of the present key.
+        """
         digest = keys.sha256(keys.der_of(pem))
 
-        def look(unit: Unit) -> tuple[str, bytes]:
+        def look(unit: Unit) -> tuple[tables.Aid, tables.Certificate | None]:
             known = tables.aid(unit, aid)
             if known is None or known.kind != "agent":
                 raise NotAuthenticated(f"aid not registered: {aid}")
             found = tables.by_fingerprint(unit, aid, digest)
             if known.state != "active" or (found is not None and found.state == tables.REVOKED):
                 raise CertificateInvalid("certificate invalid: revoked")
-            if found is None or found.spki_sha256 != keys.sha256(known.spki):
-                raise CertificateInvalid(f"certificate invalid: not the registered one of {aid}")
-            if self._over(found.not_after + RENEW_GRACE_S):
-                raise CertificateInvalid("certificate invalid: expired more than 90 days ago")
-            return found.serial, known.spki
+            return known, found
 
-        return await self._store.read(look)
+        known, found = await self._store.read(look)
+        if found is not None:
+            shown: Issued | None = found.issued
+        else:
+            shown = await asyncio.to_thread(self._identity.recognise, aid, known.spki, pem)
+        if shown is None or shown.spki_sha256 != keys.sha256(known.spki):
+            raise CertificateInvalid(f"certificate invalid: not the registered one of {aid}")
+        if self._over(shown.end + RENEW_GRACE_S):
+            raise CertificateInvalid("certificate invalid: expired more than 90 days ago")
+        return shown, known.spki
+
+    def _settled(self, unit: Unit, login: Login) -> tables.Aid:
+        """The AID of a login whose key was proven; a certificate that a restore forgot is entered again."""
+        known = self._active(unit, login.aid)
+        if known.spki == login.spki and tables.certificate(unit, login.shown.serial) is None:
+            tables.issue(unit, login.shown, kind="agent", spki=login.spki, operation="agent_cert_renew")
+            unit.after(self.forget)
+        return known
 
     def _active(self, unit: Unit, aid: str) -> tables.Aid:
         known = tables.aid(unit, aid)
@@ -451,11 +465,11 @@ class AuthService:
         now_us, unsure_us = self._clock.wall(self._clock.now())
         return now_us - unsure_us > end_s * SECOND
 
-    def _half_over(self, certificate: tables.Certificate) -> bool:
+    def _half_over(self, shown: Issued) -> bool:
         now_us, unsure_us = self._clock.wall(self._clock.now())
         if unsure_us > SURE_US:
             return False
-        return not certificate.sure or now_us > (certificate.not_before + certificate.not_after) // 2 * SECOND
+        return not shown.sure or now_us > (shown.start + shown.end) // 2 * SECOND
 
     def _seconds(self) -> float:
         return self._clock.wall(self._clock.now())[0] // 1000 / 1000

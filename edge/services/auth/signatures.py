@@ -74,10 +74,15 @@ class Signatures:
             raise self._limits.refuse(SKEW, "is the client's clock right?")
 
     async def _key(self, aid: str, fingerprint: str) -> bytes:
-        """The present key of an AID, when the fingerprint is of a certificate of that key."""
-        found = self._signers.get(aid, {}).get(fingerprint)
-        if found is None:
-            found = await self._store.read(lambda unit: _present(unit, aid, fingerprint))
+        """The present key of an AID, when the fingerprint is of a certificate of that key, or one nobody here knows.
+
+        A restore forgets what was issued after the backup, and clients go on with it: then the key alone decides.
+        """
+        kept = self._signers.get(aid, {}).get(fingerprint)
+        if kept is not None:
+            return kept
+        found, known = await self._store.read(lambda unit: _present(unit, aid, fingerprint))
+        if known:
             if len(self._signers) >= self._limits[SIGNERS]:
                 self._limits.hit(SIGNERS)
                 self._signers.clear()
@@ -85,11 +90,16 @@ class Signatures:
         return found
 
 
-def _present(unit: Unit, aid: str, fingerprint: str) -> bytes:
-    known = tables.aid(unit, aid)
+def _present(unit: Unit, aid: str, fingerprint: str) -> tuple[bytes, bool]:
+    """The present key of an AID, and whether the fingerprint is of a certificate of its."""
+    signer = tables.aid(unit, aid)
     found = tables.by_fingerprint(unit, aid, fingerprint) if fingerprint else None
-    if known is None or found is None or found.state == tables.REVOKED:
+    if found is None:
+        good = bool(fingerprint) and not tables.fingerprint_known(unit, fingerprint)
+    else:
+        good = found.state != tables.REVOKED
+    if signer is None or signer.state != "active" or not good:
         raise SignatureInvalid("client_signature names no certificate of this AID")
-    if keys.sha256(known.spki) != found.spki_sha256:
+    if found is not None and keys.sha256(signer.spki) != found.spki_sha256:
         raise SignatureInvalid("client_signature is by a key that was replaced")
-    return known.spki
+    return signer.spki, found is not None

@@ -6,29 +6,35 @@ from edge.contract.errors import NonceInvalid, RateLimited
 from edge.contract.limit import Limits
 from edge.contract.time import SECOND
 from edge.services.auth.logins import Attempts, Logins
+from edge.store.keyring import Issued
 from tests.support.clock import FakeClock
+
+
+def shown(serial: str) -> Issued:
+    """A certificate with this serial."""
+    return Issued(serial=serial, aid="", pem="", cert_sha256="", spki_sha256="", curve="P-256", start=0, end=0)
 
 
 @pytest.mark.limit("auth.pending_logins")
 def test_logins_under_way_are_limited_and_old_ones_make_room() -> None:
     clock, limits = FakeClock(), Limits({"auth.pending_logins": 2})
     logins = Logins(clock, limits)
-    logins.begin("a.x", "1", b"")
+    logins.begin("a.x", shown("1"), b"")
     clock.advance(30 * SECOND)
-    second = logins.begin("b.x", "2", b"")
+    second = logins.begin("b.x", shown("2"), b"")
     with pytest.raises(RateLimited):
-        logins.begin("c.x", "3", b"")
+        logins.begin("c.x", shown("3"), b"")
     clock.advance(30 * SECOND)
-    logins.begin("c.x", "3", b"")
+    logins.begin("c.x", shown("3"), b"")
     assert len(logins) == 2
     assert limits.hits == {"auth.pending_logins": 1}
-    assert logins.take("b.x", *second).serial == "2"
+    assert logins.take("b.x", *second).shown.serial == "2"
 
 
 def test_a_wrong_nonce_or_name_uses_the_login_up() -> None:
     logins = Logins(FakeClock(), Limits())
     for aid, nonce in (("a.x", "wrong"), ("b.x", "")):
-        request_id, good = logins.begin("a.x", "1", b"")
+        request_id, good = logins.begin("a.x", shown("1"), b"")
         with pytest.raises(NonceInvalid):
             logins.take(aid, request_id, nonce or good)
         with pytest.raises(NonceInvalid):

@@ -374,6 +374,76 @@ async def test_a_certificate_made_without_the_time_is_replaced_at_the_first_logi
         assert (await made.login(alice)).new_cert
 
 
+def forgotten(made: Desk, agent: Agent, aid: str = "") -> Agent:
+    """A client with a certificate of this issuer that stands in no table, as after a restore."""
+    now_us, _ = made.clock.wall(made.clock.now())
+    return Agent(agent.aid, agent.key, made.identity.issue(aid or agent.aid, agent.spki, now_us, 0).pem)
+
+
+async def operations(made: Desk) -> list[str]:
+    entries = await made.store.read(lambda unit: tables.ct_entries(unit, 0, 99))
+    return [loads(entry.entry)["operation"] for entry in entries[1:]]
+
+
+async def test_a_certificate_that_a_restore_forgot_logs_in_and_is_known_again(tmp_path: Path) -> None:
+    async with desk(tmp_path) as made:
+        alice = forgotten(made, await made.register("alice"))
+        for _ in range(2):
+            assert (await made.login(alice)).new_cert == ""
+            assert await operations(made) == ["agent_cert_issue", "agent_cert_renew"]
+        asked = {"aid": alice.aid, "cert_fingerprint": keys.sha256(keys.der_of(alice.cert))}
+        assert (await made.result("ca.get_cert", asked)).cert == alice.cert
+        assert (await made.result("ca.get_cert", {"aid": alice.aid})).cert == alice.cert
+
+        alice = forgotten(made, alice)
+        first = await made.first(alice)
+        asked = {"aid": alice.aid, "request_id": first.request_id, "nonce": first.nonce}
+        alice.cert = (await made.result("auth.renew_cert", {**asked, "signature": alice.sign(first.nonce)})).cert
+        assert (await operations(made))[2:] == ["agent_cert_renew", "agent_cert_renew"]
+        assert (await made.login(alice)).new_cert == ""
+
+        alice, fresh = forgotten(made, alice), Agent(alice.aid, new_key("alice-2"))
+        first = await made.first(alice)
+        asked = {"aid": alice.aid, "request_id": first.request_id, "nonce": first.nonce}
+        asked |= {"new_public_key": fresh.public, "signature": alice.sign(first.nonce + fresh.public)}
+        fresh.cert = (await made.result("auth.rekey", asked)).cert
+        assert (await made.login(fresh)).new_cert == ""
+
+
+async def test_a_forgotten_certificate_proves_nothing_without_the_present_key(tmp_path: Path) -> None:
+    async with desk(tmp_path / "a") as made, desk(tmp_path / "b") as other:
+        alice, bobby = await made.register("alice"), await made.register("bobby")
+        thief = Agent(alice.aid, new_key("thief"))
+        bad = [forgotten(made, thief), forgotten(made, alice, bobby.aid), forgotten(other, alice)]
+        for one in (*bad, forgotten(made, bobby, alice.aid)):
+            with pytest.raises(CertificateInvalid, match=f"not the registered one of {one.aid}"):
+                await made.first(one)
+        shown = forgotten(made, alice)
+        first = await made.first(shown)
+        with pytest.raises(SignatureInvalid):
+            await made.ask("auth.aid_login2", Agent(alice.aid, thief.key).proof(first))
+        assert await operations(made) == ["agent_cert_issue"] * 2
+        await made.ask("agent.revoke", {"name": "alice"}, OWNER, surface="edge")
+        with pytest.raises(CertificateInvalid, match="revoked"):
+            await made.first(shown)
+
+
+async def test_a_name_that_is_let_in_again_is_free_for_its_next_key(tmp_path: Path) -> None:
+    """Clients take a certificate at the name for somebody else's registration; by fingerprint it stays."""
+    async with desk(tmp_path) as made:
+        old = await made.register("alice")
+        await made.ask("agent.revoke", {"name": "alice"}, OWNER, surface="edge")
+        with pytest.raises(NotFound):
+            await made.ask("ca.get_cert", {"aid": old.aid})
+        by_print = {"aid": old.aid, "cert_fingerprint": keys.sha256(keys.der_of(old.cert))}
+        assert (await made.result("ca.get_cert", by_print)).state == "revoked"
+        await made.result("agent.add", {"name": "alice"}, OWNER, surface="edge")
+        new = Agent(old.aid, new_key("alice-2"))
+        new.cert = (await made.result("auth.create_aid", {"aid": new.aid, "public_key": new.public})).cert
+        assert (await made.result("ca.get_cert", {"aid": new.aid})).cert == new.cert
+        assert (await made.login(new)).aid == new.aid
+
+
 async def test_a_further_certificate_on_another_curve_leaves_the_first(tmp_path: Path) -> None:
     async with desk(tmp_path) as made:
         alice = await made.register("alice")

@@ -102,6 +102,21 @@ async def test_a_replaced_or_revoked_key_no_longer_signs(tmp_path: Path) -> None
             await check(made, fresh, again)
 
 
+async def test_a_certificate_that_a_restore_forgot_signs_by_its_key(tmp_path: Path) -> None:
+    async with desk(tmp_path) as made:
+        alice = await made.register("alice")
+        now_us, _ = made.clock.wall(made.clock.now())
+        alice.cert = made.identity.issue(alice.aid, alice.spki, now_us, 0).pem
+        good = sign(alice, PARAMS)
+        await check(made, alice, {**PARAMS, "client_signature": good})
+        thief = Agent(alice.aid, new_key("thief"), alice.cert)
+        with pytest.raises(SignatureInvalid):
+            await check(made, alice, {**PARAMS, "client_signature": sign(thief, PARAMS)})
+        await made.ask("agent.revoke", {"name": "alice"}, OWNER, surface="edge")
+        with pytest.raises(SignatureInvalid, match="no certificate"):
+            await check(made, alice, {**PARAMS, "client_signature": good})
+
+
 @pytest.mark.limit("auth.cached_signers")
 async def test_remembered_signers_are_limited(tmp_path: Path) -> None:
     async with desk(tmp_path, limits={"auth.cached_signers": 1}) as made:
