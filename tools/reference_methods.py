@@ -275,7 +275,7 @@ def _plain(kind: Any) -> Any:
 
 
 _ALWAYS = {
-    MethodNotFound: "no such method on this wire",
+    MethodNotFound: "no such method on this wire; `data.absent` names a service of AUN that this node does not have",
     NotAuthenticated: "the caller is nobody yet, or its token is bad",
     NotReady: "on AUN: `auth.connect` comes first",
     NotPermitted: "the scope is missing",

@@ -25,6 +25,7 @@ from edge.contract.principal import Kind, Principal
 from edge.contract.store import Store, Unit
 from edge.contract.time import SECOND
 from edge.contract.wire import dumps
+from edge.dispatch.absent import absent
 from edge.dispatch.table import OpTable
 
 log = logging.getLogger(__name__)
@@ -94,6 +95,9 @@ class Dispatcher:
             return op
         if off := self.table.off(surface, name):
             raise SwitchedOff(f"{off} is switched off on this node", data={"disabled": off})
+        entry, reason = absent(surface, name)
+        if entry:
+            raise MethodNotFound(reason, data={"absent": entry})
         raise MethodNotFound(f"method not found: {name[:80]}")
 
     async def _run(

@@ -130,6 +130,14 @@ async def test_an_operation_is_found_before_it_is_called(dispatcher: Dispatcher)
     assert dispatcher.find("edge", "note.add") is None
 
 
+async def test_a_known_name_that_nothing_answers_is_refused_with_the_reason(dispatcher: Dispatcher) -> None:
+    with pytest.raises(MethodNotFound, match="keeps no objects") as refused:
+        await dispatcher.call("aun", "storage.get_object", b"{}", ALICE)
+    assert refused.value.data == {"absent": "storage"}
+    with pytest.raises(MethodNotFound, match="method not found: note.gone"):
+        await dispatcher.call("aun", "note.gone", b"{}", ALICE)
+
+
 async def test_nobody_calls_what_is_not_there_or_not_theirs(dispatcher: Dispatcher) -> None:
     with pytest.raises(MethodNotFound):
         await dispatcher.call("edge", "note.add", b"{}", NODE)

@@ -1,7 +1,8 @@
 """Run by the interpreter of the published a2a-sdk 0.3: one scripted conversation, one JSON line of what it saw.
 
 Usage: a2a_client.py BASE_URL TOKEN TEXT [TEXT …]. Each text is a message of its own; the last task is asked for
-again and then canceled, and one message goes to a task that does not exist.
+again and then canceled, and one message goes to a task that does not exist. With `--refused` before the only text:
+the status and the reason that the SDK's exception leads to.
 """
 
 import asyncio
@@ -11,7 +12,7 @@ from uuid import uuid4
 
 import httpx
 from a2a.client import A2ACardResolver, ClientConfig, ClientFactory
-from a2a.client.errors import A2AClientJSONRPCError
+from a2a.client.errors import A2AClientHTTPError, A2AClientJSONRPCError
 from a2a.types import Message, Part, Role, TaskIdParams, TaskQueryParams, TextPart
 
 
@@ -29,6 +30,15 @@ async def failure(call) -> int:
     return 0
 
 
+async def refusal(call) -> dict:
+    """What an application learns of a call that is not let in: the SDK's own text leaves the body out."""
+    try:
+        await call
+    except A2AClientHTTPError as error:
+        return {"status": error.status_code, "reason": error.__cause__.response.json()["message"]}
+    return {}
+
+
 async def send(client, said: Message):
     """message/send; the task that comes back."""
     found = None
@@ -44,6 +54,8 @@ async def main(base: str, token: str, texts: list[str]) -> dict:
         card = await A2ACardResolver(http, base).get_agent_card()
         early = await A2ACardResolver(http, base, "/.well-known/agent.json").get_agent_card()
         client = ClientFactory(ClientConfig(httpx_client=http)).create(card)
+        if texts[0] == "--refused":
+            return await refusal(send(client, message(texts[1])))
         tasks = [await send(client, message(text)) for text in texts]
         again = await client.get_task(TaskQueryParams(id=tasks[-1].id, history_length=0))
         return {

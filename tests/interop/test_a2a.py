@@ -57,6 +57,15 @@ async def test_the_sdk_reads_the_card_and_gets_the_reading_as_an_artifact(tmp_pa
         assert (saw["cancel"], saw["unknown"], saw["continue"]) == (-32002, -32001, -32001)
 
 
+async def test_an_application_of_the_sdk_can_learn_why_it_is_refused(tmp_path: Path) -> None:
+    """As docs/agents.md tells it: the exception's own text is the status, its cause has our answer."""
+    async with site(tmp_path, DOOR) as here:
+        saw = await converse(here, "--refused", "door unlock")
+        assert saw["status"] == 403
+        assert "aun-edge cap grant door.lock alice.edge.test" in saw["reason"]
+        assert (await converse(here, "--refused", "door unlock", token="bad"))["status"] == 401
+
+
 async def test_the_sdk_is_asked_which_skill(tmp_path: Path) -> None:
     async with site(tmp_path, LAMP, THERMOMETER, insecure_local=True, secured=False) as here:
         saw = await converse(here, "make it cosy", token="")
