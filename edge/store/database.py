@@ -86,6 +86,8 @@ class Database:
         self._synchronous = synchronous
         self._reserve = reserve
         self._housekeeping = Housekeeping(self, clock, self._marks)
+        self._whole = True
+        """Whether the start found all the room that is to be held back."""
         self._writer: Writer | None = None
         self._readers: Readers | None = None
         self._pending = 0
@@ -97,6 +99,8 @@ class Database:
     async def open(self) -> None:
         """Migrate and start the threads."""
         await _blocking(self._loop, self._open)
+        if self.read_only or not self._whole:
+            self._housekeeping.cramped()
 
     def _open(self) -> None:
         now = self._clock.now()
@@ -118,7 +122,9 @@ class Database:
         writer = Writer(self.path, conn, self._clock, self._marks, self._finished, self._reserve, index)
         readers = Readers(self.path, self._clock, self._marks)
         opening.keep_ballast(self.path)  # before anything is written: what is left of a full disk is for the next start
+        self._whole = opening.ballast_is_whole(self.path)
         if self._reserve is not None and not self._reserve.hold():
+            self._whole = False
             logger.warning("%s: no room for the whole reserve for alarms", self.name)
         self._begin(writer, now)
         writer.start()

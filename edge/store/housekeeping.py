@@ -39,6 +39,8 @@ class Housekeeping:
         self._cancel: Callable[[], None] | None = None
         self._stopped = False
         self._probing = False
+        self._whole = True
+        """Whether all the room that is to be held back is."""
         self._commits = 0
         self._idle = 0
         self._marked_us = self._swept_us = clock.now().mono_us
@@ -51,6 +53,11 @@ class Housekeeping:
             self._again(PROBE_US)
         elif self._cancel is None:
             self._again(IDLE_US)
+
+    def cramped(self) -> None:
+        """The start found a full disk: it is looked at again, also when nobody commits anything."""
+        self._whole = False
+        self.touched()
 
     def stop(self) -> None:
         """No more timers."""
@@ -72,12 +79,14 @@ class Housekeeping:
         if self._clock.now().mono_us - self._swept_us >= SWEEP_US:
             self._swept_us = self._clock.now().mono_us
             self._db.write(self._sweep, _log_failure)
+        if not self._whole:
+            self._db.control(lambda writer: writer.refill(), self._refilled)
         commits = self._db.figures().commits
         self._idle = self._idle + 1 if commits == self._commits else 0
         self._commits = commits
         if self._idle == 1:
             self._db.control(lambda writer: writer.rest(), self._marked)
-        elif self._idle >= LONG_IDLE:
+        elif self._idle >= LONG_IDLE and self._whole:
             self._shrink()
             return
         elif not self._idle and self._clock.now().mono_us - self._marked_us >= MARK_US:
@@ -89,10 +98,14 @@ class Housekeeping:
         if self._db.name == "node":
             once.purge(unit)
 
+    def _refilled(self, whole: object) -> None:
+        self._whole = whole is True
+
     def _probed(self, well: object) -> None:
         self._probing = well is not True
+        self._whole = False
         if well is not None:
-            self._again(PROBE_US if self._probing else IDLE_US)
+            self._again(PROBE_US)  # the next time for what else is to be held back
 
     def _marked(self, mark: object) -> None:
         if isinstance(mark, Mark):

@@ -16,6 +16,7 @@ from edge.store import wal
 from edge.store.connection import open_writer, primary
 from edge.store.marks import Found, Mark
 from edge.store.migration import statements
+from edge.store.reserve import room
 from edge.system.files import sync_directory
 
 logger = logging.getLogger(__name__)
@@ -142,6 +143,35 @@ def keep_ballast(path: Path) -> None:
         logger.warning("no ballast beside %s: %s", path.name, error)
     finally:
         os.close(descriptor)
+
+
+def ballast_is_whole(path: Path) -> bool:
+    """Whether all of it is held."""
+    try:
+        return _ballast(path).stat().st_size >= BALLAST_OCTETS
+    except OSError:
+        return False
+
+
+def fill_ballast(path: Path) -> bool:
+    """Hold all of it again where that leaves some room to others; whether all of it is held."""
+    if ballast_is_whole(path):
+        return True
+    try:
+        descriptor = os.open(_ballast(path), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError:
+        return False
+    try:
+        held = os.fstat(descriptor).st_size
+        if room(path.parent) < BALLAST_OCTETS - held + LEAST_BALLAST_OCTETS:
+            return False
+        os.posix_fallocate(descriptor, 0, BALLAST_OCTETS)
+    except OSError as error:
+        logger.debug("the ballast of %s stays as it is: %s", path.name, error)
+        return False
+    finally:
+        os.close(descriptor)
+    return True
 
 
 def _reserve(descriptor: int) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
 from pathlib import Path
 
 logger = logging.getLogger(__name__)
@@ -15,6 +16,15 @@ logger = logging.getLogger(__name__)
 OCTETS = 1 << 20
 STEP_OCTETS = 16 << 10
 """What is given up at once: a few pages, about one small commit."""
+
+
+def room(path: Path) -> int:
+    """Bytes that the file system has left for us; what it does not say is plenty."""
+    try:
+        found = os.statvfs(path)
+    except OSError:
+        return sys.maxsize
+    return found.f_bavail * found.f_frsize
 
 
 class Reserve:
@@ -51,15 +61,16 @@ class Reserve:
             os.close(descriptor)
         return True
 
-    def give(self) -> bool:
-        """Give up a step; False when nothing is left."""
+    def give(self, octets: int = 1) -> bool:
+        """Give up `octets` in whole steps, or what is left; False when nothing is."""
         held = self.octets
         if not held:
             return False
+        left = max(0, held - -(-octets // STEP_OCTETS) * STEP_OCTETS)
         try:
-            os.truncate(self._path, max(0, held - STEP_OCTETS))
+            os.truncate(self._path, left)
         except OSError as error:
             logger.error("the reserve cannot be used: %s", error)
             return False
-        logger.warning("the disk is full: %d bytes of the reserve for alarms are left", held - STEP_OCTETS)
+        logger.warning("the disk is full: %d bytes of the reserve for alarms are left", left)
         return True

@@ -46,6 +46,11 @@ class Index:
         _, _, _, _, _, frames, _, salt = _INDEX_HEADER.unpack(header)
         return State(salt, frames)
 
+    def pages(self) -> int:
+        """How many pages the database has once everything is in it; 0 as long as there is no wal-index."""
+        header = os.pread(self._file, _INDEX_HEADER.size, 0) if self._file is not None else b""
+        return int(_INDEX_HEADER.unpack(header)[6]) if len(header) == _INDEX_HEADER.size else 0
+
     def close(self) -> None:
         """Let the file go; after the last connection of this process is closed."""
         if self._file is not None:

@@ -4,7 +4,8 @@ Whatever gathered while the last commit ran is the next commit. Each unit runs i
 takes nothing with it; rows of one statement go down together. When the commit has returned, and only then, the loop
 is told, once, of everything that was in it.
 
-When the disk is full nothing is written but what is urgent (alarms), from the room held back for it.
+When the disk is full nothing is written but what is urgent (alarms), from the room held back for it. Before that the
+log's own room is used again; on a disk that is nearly full the log is kept short, because it takes room from all files.
 """
 
 from __future__ import annotations
@@ -26,10 +27,10 @@ from edge.contract.gap import Gap
 from edge.contract.store import INCARNATION_SHIFT, Unit
 from edge.contract.time import Clock, Stamp
 from edge.store import migrate, opening, wal
-from edge.store.connection import BUSY_MS, FRAME, MEDIUM_FAILED, primary
+from edge.store.connection import BUSY_MS, FRAME, MEDIUM_FAILED, PAGE, primary
 from edge.store.marks import Mark, Marks
 from edge.store.place import Place
-from edge.store.reserve import Reserve
+from edge.store.reserve import Reserve, room
 from edge.store.unit import WriteUnit
 
 logger = logging.getLogger(__name__)
@@ -37,6 +38,8 @@ logger = logging.getLogger(__name__)
 COMMIT_ROWS = 20_000
 """No commit gathers more units and rows than this: it bounds how long the first of them waits."""
 CHECKPOINT_OCTETS = 4 << 20
+SMALL_OCTETS = 64 << 10
+"""With less room on the disk than a long log takes, the log is brought in each time it has grown by so much."""
 ALARM_OCTETS = 32 << 20
 FREE_PAGES = 256
 """Fewer free pages are kept for the next rows: giving them back would only wear the card."""
@@ -121,6 +124,9 @@ class Writer:
         self._thread = threading.Thread(target=self._run, name=f"writer-{path.stem}", daemon=True)
         self._wal = index or wal.Index(path)
         self._place = Place(path)
+        self._path = path
+        self._looked_octets = 0
+        """How long the log was when the room on the disk was looked at last."""
         self.conn = conn
         self.figures = Figures()
         self.generation = opening.get(conn, "generation")
@@ -192,8 +198,10 @@ class Writer:
     def _commit(self, batch: list[UnitJob | BulkJob]) -> None:
         if self.failure is None:
             error = self._transact(batch)
+            if isinstance(error, sqlite3.Error) and primary(error) == sqlite3.SQLITE_FULL and self._bring_in():
+                error = self._transact(batch)
             if error is None:
-                if self.figures.wal_octets >= CHECKPOINT_OCTETS:
+                if self.figures.wal_octets >= CHECKPOINT_OCTETS or self._cramped():
                     self._large_wal()
                 return
             if not isinstance(error, sqlite3.Error):
@@ -235,33 +243,53 @@ class Writer:
         return self.failure is not None and primary(self.failure) == sqlite3.SQLITE_FULL
 
     def _from_reserve(self, batch: list[UnitJob | BulkJob]) -> None:
-        """What is urgent, on a full disk. First the log's own room is used again, by bringing what it holds into the
-        database; while that does not do, the reserve is given up step by step."""
+        """What is urgent, on a full disk. The log must not use the reserve up by growing: first what it holds is
+        brought into the database, at the reserve's expense as far as the database has to grow for it, so that its own
+        room is used again. Only when that is not enough for this commit the log gets more."""
         brought_in = False
         while True:
             error = self._transact(batch)
             if error is None:
                 self.figures.from_reserve += len(batch)
+                if self._cramped():
+                    self._bring_in()
                 return
             if not isinstance(error, sqlite3.Error):
                 self._fail(batch, error)
                 return
             self.failure = error
-            if not self.full:
+            if not self.full or not (self._give() if brought_in else self._make_room()):
                 break
-            if not brought_in:
-                self._bring_in()
-            elif self._reserve is None or not self._reserve.give():
-                break
-            brought_in = not brought_in
+            brought_in = True
         self._fail(batch)
 
-    def _bring_in(self) -> None:
-        """A checkpoint as far as there is room for it."""
+    def _make_room(self) -> bool:
+        """Bring the log in, and give up of the reserve what that takes; False when the reserve is used up."""
+        while not self._bring_in():
+            missing = self._wal.pages() * PAGE - self._path.stat().st_size
+            if not self._give(max(1, missing)):
+                return False
+        return True
+
+    def _give(self, octets: int = 1) -> bool:
+        return self._reserve is not None and self._reserve.give(octets)
+
+    def _bring_in(self) -> bool:
+        """A checkpoint as far as readers let it, so that the log's room is used again; False without room for it."""
         try:
             self.conn.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
         except sqlite3.Error as error:
             logger.debug("%s: checkpoint without room: %s", self._thread.name, error)
+            return False
+        return True
+
+    def _cramped(self) -> bool:
+        """Whether the log has grown and takes room that others may need."""
+        grown = self.figures.wal_octets - self._looked_octets
+        if 0 <= grown < SMALL_OCTETS:
+            return False
+        self._looked_octets = self.figures.wal_octets
+        return grown > 0 and room(self._path) < 2 * CHECKPOINT_OCTETS
 
     def _fill(self, batch: list[UnitJob | BulkJob]) -> None:
         groups: dict[str, list[BulkJob]] = {}
@@ -473,10 +501,9 @@ class Writer:
             return True
         if primary(self.failure) in MEDIUM_FAILED:
             return None
-        if self._reserve is not None and not self._reserve.hold():
-            return False
         try:
-            self.conn.execute("PRAGMA wal_checkpoint(PASSIVE)")
+            if not self.hold():
+                return False
             self._advance()
         except sqlite3.Error as error:
             self._roll_back()
@@ -485,6 +512,37 @@ class Writer:
         logger.warning("%s: the store takes writes again", self._thread.name)
         self.failure = None
         return True
+
+    def hold(self) -> bool:
+        """Hold back all the room there is to be for alarms; the log gives its own for it."""
+        held = self._reserve is None or self._reserve.hold()
+        if not held and self._reserve is not None:
+            self._empty_log()
+            held = self._reserve.hold()
+        return held
+
+    def refill(self) -> bool:
+        """Hold back again what a full disk took, where that leaves some room for others; whether all of it is held."""
+        return (self._reserve is None or self._reserve.hold()) and opening.fill_ballast(self._path)
+
+    def _empty_log(self) -> None:
+        """Bring the log in and give its room back; the mark must not ask for its frames by then."""
+        try:
+            self._put_mark(Mark(self.generation))
+            self.conn.execute("PRAGMA busy_timeout = 0")
+            self.conn.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+            self.conn.execute(f"PRAGMA busy_timeout = {BUSY_MS}")
+        except (OSError, sqlite3.Error) as error:
+            logger.debug("%s: the log keeps its room: %s", self._thread.name, error)
+
+    def _put_mark(self, mark: Mark) -> None:
+        """Write a mark, at the reserve's expense if need be. Raises `OSError`."""
+        try:
+            self._marks.put(self._path.stem, mark)
+        except OSError:
+            if not self._give():
+                raise
+            self._marks.put(self._path.stem, mark)
 
     def _advance(self) -> None:
         self.conn.execute("BEGIN IMMEDIATE")

@@ -113,7 +113,7 @@ async def test_a_full_disk_stops_writes_not_reads_and_room_brings_them_back(smal
         with (small_disk / "other").open("wb") as other:
             _fill(other.fileno())
         with pytest.raises(StorageFull):
-            await db.commit(lambda u: u.append("inbox", "a", [b"x" * 200_000]))
+            await db.commit(lambda u: u.append("inbox", "a", [b"x" * 2_000_000]))
         assert db.read_only
         assert await db.read(things) == [1]
         (small_disk / "other").unlink()

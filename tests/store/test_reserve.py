@@ -5,16 +5,21 @@ from __future__ import annotations
 import asyncio
 import os
 import subprocess
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from edge.contract.errors import StorageFull
+from edge.contract.store import Unit
 from edge.contract.time import SECOND
 from edge.store.database import Database
+from edge.store.housekeeping import IDLE_US
+from edge.store.marks import Marks
 from edge.store.migration import statements
-from edge.store.reserve import STEP_OCTETS, Reserve
+from edge.store.opening import BALLAST_OCTETS
+from edge.store.reserve import STEP_OCTETS, Reserve, room
 from edge.store.schema import MIGRATIONS
 from tests.support.clock import FakeClock
 from tests.support.store import database
@@ -32,6 +37,8 @@ def test_it_is_held_whole_and_given_up_in_steps(tmp_path: Path) -> None:
     assert [held.give(), held.octets, held.give(), held.octets, held.give()] == [True, STEP_OCTETS, True, 0, False]
     assert held.hold()
     assert held.octets == 2 * STEP_OCTETS
+    assert held.give(STEP_OCTETS + 1)
+    assert held.octets == 0
 
 
 @pytest.fixture
@@ -114,3 +121,97 @@ async def test_a_full_disk_takes_what_is_urgent_as_long_as_the_reserve_lasts(sma
     await db.close()
     async with database(small_disk, clock=clock, extra=[THING, WIDE]) as again:
         assert (again.damage, set(taken) <= set(await again.read(things))) == ("", True)
+
+
+def again(n: int) -> Callable[[Unit], None]:
+    """The same row, changed: nothing grows but the log."""
+
+    def work(unit: Unit) -> None:
+        unit.run("UPDATE wide SET body = ? WHERE n = 1", (n.to_bytes(2000, "big"),))
+
+    return work
+
+
+async def test_the_log_does_not_use_the_reserve_up(small_disk: Path) -> None:
+    """Its own room is used again; and it gives that back, or the reserve could not be had again."""
+    clock, held = FakeClock(), Reserve(small_disk / "node.db", octets=32 * STEP_OCTETS)
+    marks = Marks(small_disk / "incarnation")
+    db = Database(
+        small_disk / "node.db",
+        "node",
+        clock,
+        asyncio.get_running_loop(),
+        migrations=[*MIGRATIONS, THING, WIDE],
+        reserve=held,
+        marks=marks,
+    )
+    await db.open()
+    await db.commit(lambda unit: unit.run("INSERT INTO wide (n, body) VALUES (1, x'00')"))
+    await db.commit(lambda unit: unit.append("inbox", "a", [bytes(50_000)]))
+    fill(small_disk / "other")
+    with pytest.raises(StorageFull):
+        await db.commit(lambda unit: unit.append("inbox", "a", [bytes(3_000_000)]))
+    done: list[object] = []
+    for n in range(1000):
+        db.write(again(n), done.append, urgent=True)
+        await db.ping()
+    assert done == [None] * 1000
+    assert db.figures().from_reserve == 1000
+    assert 0 < 32 * STEP_OCTETS - held.octets <= 8 * STEP_OCTETS
+    clock.advance(5 * SECOND)
+    await db.ping()
+    assert not db.read_only, "the room of the log is enough"
+    assert held.octets == 32 * STEP_OCTETS
+    assert marks.mark("node").frames == 0  # type: ignore[union-attr]
+    await db.commit(again(5000))
+    await db.close()
+
+
+async def test_a_full_disk_is_no_reason_to_refuse_what_finds_room_in_the_log(small_disk: Path) -> None:
+    async with database(small_disk, extra=[WIDE]) as db:
+        await db.commit(lambda unit: unit.run("INSERT INTO wide (n, body) VALUES (1, x'00')"))
+        for n in range(20):
+            await db.commit(again(n))
+        fill(small_disk / "other")
+        for n in range(500):
+            await db.commit(again(n))
+        assert not db.read_only
+
+
+async def test_what_a_start_on_a_full_disk_used_up_is_held_back_again_once_there_is_room(small_disk: Path) -> None:
+    """Without anybody committing anything."""
+    async with database(small_disk, extra=[THING]) as db:
+        await db.commit(add(1))
+    fill(small_disk / "other")
+    clock = FakeClock()
+    async with database(small_disk, clock=clock, extra=[THING]) as db:
+        ballast = small_disk / ".node.db.ballast"
+        assert ballast.stat().st_size < BALLAST_OCTETS
+        clock.advance(IDLE_US)
+        await db.ping()
+        assert ballast.stat().st_size < BALLAST_OCTETS
+        (small_disk / "other").unlink()
+        for _ in range(3):
+            clock.advance(IDLE_US)
+            await db.ping()
+        assert ballast.stat().st_size == BALLAST_OCTETS
+        assert ballast.stat().st_blocks * 512 >= BALLAST_OCTETS
+
+
+async def test_a_disk_that_was_full_at_the_start_is_tried_again_by_itself(small_disk: Path) -> None:
+    async with database(small_disk, extra=[THING]) as db:
+        await db.commit(add(1))
+    (small_disk / ".node.db.ballast").write_bytes(bytes(40_960))  # room for the index of the log, and no more
+    fill(small_disk / "other")
+    clock = FakeClock()
+    async with database(small_disk, clock=clock, extra=[THING]) as db:
+        assert db.read_only
+        (small_disk / "other").unlink()
+        clock.advance(5 * SECOND)
+        await db.ping()
+        assert not db.read_only
+
+
+def test_a_disk_that_says_nothing_of_its_room_has_plenty(tmp_path: Path) -> None:
+    assert 0 < room(tmp_path) < sys.maxsize
+    assert room(tmp_path / "nothing") == sys.maxsize
