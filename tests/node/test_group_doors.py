@@ -40,6 +40,23 @@ async def test_a_creation_repeated_over_the_wire_and_after_a_restart_is_one_grou
             assert (await wire.call("group.list_my"))["total"] == 2
 
 
+@pytest.mark.seed("S0-143")
+async def test_a_client_that_cannot_encrypt_for_groups_is_told_so_by_number(tmp_path: Path) -> None:
+    async with running(tmp_path / "state") as node:
+        alice, bob = await agent(node, "alice"), await agent(node, "bobby")
+        async with alice.connected() as wire:
+            made = await wire.call(
+                "group.create", {"name": "Sealed", "join_mode": "open", "metadata": {"e2ee": "required"}}
+            )
+            asked = {"group_id": made["group_id"]}
+        async with bob.connected(capabilities={"group_e2ee": False}) as wire:
+            with pytest.raises(RpcError) as refused:
+                await wire.call("group.request_join", asked)
+            assert refused.value.code == -32604
+        async with bob.connected(capabilities={"group_e2ee": True}) as wire:
+            assert (await wire.call("group.request_join", asked))["status"] == "joined"
+
+
 async def test_the_card_of_a_certified_group_says_whose_it_is_to_those_who_ask(tmp_path: Path) -> None:
     public = base64.b64encode(keys.spki_of(new_key("team").public_key())).decode()
     async with running(tmp_path / "state") as node:

@@ -73,7 +73,7 @@ async def test_one_retained_message_and_one_state_become_a_skill_with_a_value(no
         assert (found.value, found.unit, found.risk) == (21.5, "°C", "low")
 
 
-@pytest.mark.seed("S0-113", "S0-114", "S0-126")
+@pytest.mark.seed("S0-113", "S0-114")
 async def test_a_task_to_the_thermometer_returns_the_published_value(node: Node) -> None:
     alice = await agent(node, "alice")
     async with client(node) as mqtt, alice.connected() as wire:

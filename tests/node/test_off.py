@@ -18,6 +18,7 @@ async def namespaces(made: Agent) -> list[str]:
         return found
 
 
+@pytest.mark.seed("S0-011", "S0-105")
 async def test_what_is_off_is_gone_and_says_so(tmp_path: Path) -> None:
     async with running(tmp_path / "state", "node.off=task,search,group") as node:
         alice = await agent(node, "alice")
@@ -36,9 +37,14 @@ async def test_what_is_off_is_gone_and_says_so(tmp_path: Path) -> None:
         assert card.status == 404
 
 
+@pytest.mark.seed("S0-002")
 async def test_nothing_is_off_by_default(tmp_path: Path) -> None:
     async with running(tmp_path / "state") as node:
         alice = await agent(node, "alice")
+        async with alice.connected() as wire:
+            assert wire.connected["identity"]["aid"] == alice.aid
+            assert (await wire.call("message.query_online", {"aids": [alice.aid]}))["online"] == {alice.aid: True}
+            assert (await wire.call("meta.status"))["aid"] == alice.aid
         found = await namespaces(alice)
         assert found == sorted(found)
         assert {"auth", "event", "message", "meta", "push", "task"} <= set(found)

@@ -55,7 +55,6 @@ def read(params: dict[str, Any], mode: str = "log") -> Request:
     return found
 
 
-@pytest.mark.seed("S0-129")
 @pytest.mark.parametrize(("name", "code"), CODES.items())
 def test_errors_have_the_numbers_of_the_documents(name: str, code: int) -> None:
     error = getattr(errors, name)()

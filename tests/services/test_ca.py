@@ -118,7 +118,7 @@ async def test_signed_answers_are_kept_within_a_limit(tmp_path: Path) -> None:
         assert made.limits.hits == {"ca.signed_answers": 2}
 
 
-@pytest.mark.seed("S0-073", "S0-074", "S0-078", "S0-079")
+@pytest.mark.seed("S0-073", "S0-074")
 async def test_the_trust_list_names_our_root_and_its_version_never_goes_back(tmp_path: Path) -> None:
     clock = FakeClock()
     async with desk(tmp_path, clock) as made:

@@ -10,7 +10,6 @@ from tests.support.clock import turn
 from tests.support.sessions import dial, gateway, until
 
 
-@pytest.mark.seed("S0-002")
 async def test_the_first_frame_is_a_challenge_with_a_nonce_of_this_socket() -> None:
     async with gateway() as house, dial(house) as one, dial(house, "/ws") as two:
         assert one.challenge["method"] == "challenge"

@@ -337,6 +337,7 @@ async def test_groups_are_there_after_a_restart(tmp_path: Path) -> None:
         assert (await town.alice.call("group.list_my"))["total"] == 1
 
 
+@pytest.mark.seed("S0-143")
 async def test_a_group_for_encrypted_messages_takes_no_other_and_no_client_that_cannot(tmp_path: Path) -> None:
     async with square(tmp_path) as town:
         gid = await town.found(town.bob, metadata={"e2ee": "required"}, join_mode="open")

@@ -161,6 +161,9 @@ async def test_m12_devices_keep_their_own_cursors_and_those_without_one_share_on
         for (device, slot), seq in acks.items():
             assert (await post.offline(BOB, device, slot).call("message.ack", seq=0))["ack_seq"] == seq
         assert (await post.offline(BOB, "", "elsewhere").call("message.ack", seq=0))["ack_seq"] == 4
+        for (device, slot), seq in acks.items():  # each reads on from where it stands itself
+            page = await post.offline(BOB, device, slot).call("message.pull", after_seq=seq)
+            assert (seqs(page), page["server_ack_seq"]) == (list(range(seq + 1, 5)), seq)
 
 
 @pytest.mark.seed("S0-049")

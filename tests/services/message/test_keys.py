@@ -110,6 +110,7 @@ async def test_the_size_of_a_key_and_the_number_of_devices_are_bounded(tmp_path:
             await third.call("message.v2.put_peer_pk", **{**KEY, "spk_pk": base64.b64encode(b"x" * 300).decode()})
 
 
+@pytest.mark.seed("S0-141")
 async def test_m18_the_newest_prekey_of_each_device_is_read_as_often_as_one_likes(tmp_path: Path) -> None:
     async with post_office(tmp_path) as post:
         bob = post.offline(BOB, "b1")
@@ -128,11 +129,17 @@ async def test_m18_the_newest_prekey_of_each_device_is_read_as_often_as_one_like
             assert answer["prekey"]["public_key"] == "cHVi"
 
 
+@pytest.mark.seed("S0-141", "S0-142")
 async def test_m18_who_has_no_prekey_is_not_found_without_an_error(tmp_path: Path) -> None:
     async with post_office(tmp_path) as post:
         for aid in (CAROL, "nobody.edge.test"):
             answer = await post.offline().call("message.e2ee.get_prekey", aid=aid)
             assert answer == {"found": False, "device_prekeys": []}
+        sealed = {"type": "e2ee.encrypted", "encryption_mode": "long_term_key", "ciphertext": "c2VhbGVk"}
+        sent = await post.offline().send(CAROL, sealed, type="e2ee.encrypted", encrypted=True)
+        assert sent["status"] == "sent"
+        [row] = (await post.offline(CAROL).call("message.pull"))["messages"]
+        assert (row["payload"], row["encrypted"], row["type"]) == (sealed, True, "e2ee.encrypted")
 
 
 async def test_m18_prekeys_older_than_30_days_are_not_handed_out(tmp_path: Path) -> None:

@@ -37,7 +37,7 @@ async def texts(client: Client, **more: Any) -> list[str]:
     return [row["payload"]["text"] for row in page["messages"]]
 
 
-@pytest.mark.seed("S0-020", "S0-030", "S0-031")
+@pytest.mark.seed("S0-030", "S0-031")
 async def test_m1_a_repeated_message_id_of_one_sender_is_one_message(tmp_path: Path) -> None:
     async with post_office(tmp_path) as post:
         alice, carol, bob = post.offline(ALICE), post.offline(CAROL), post.offline(BOB)
@@ -219,7 +219,7 @@ async def test_the_delivery_mode_is_the_params_then_the_recipients_then_fanout(t
                 await alice.send(BOB, delivery_mode=wrong)
 
 
-@pytest.mark.seed("S0-033")
+@pytest.mark.seed("S0-030", "S0-033")
 async def test_the_type_of_the_envelope_is_not_the_type_of_the_payload(tmp_path: Path) -> None:
     async with post_office(tmp_path) as post:
         await post.offline().send(BOB, {"type": "quote"})
@@ -303,6 +303,7 @@ async def test_m14_every_refusal_of_a_recall_has_its_word(tmp_path: Path) -> Non
         assert again["errors"] == [{"message_id": "new", "error": "already_recalled"}]
 
 
+@pytest.mark.seed("S0-044")
 @pytest.mark.limit("message.recall_ids")
 async def test_m14_a_recall_names_1_to_100_ids(tmp_path: Path) -> None:
     async with post_office(tmp_path) as post:
@@ -444,7 +445,7 @@ async def test_copies_that_cannot_be_read_are_refused(tmp_path: Path, copies: ob
         assert (await post.offline(BOB).call("message.pull"))["count"] == 0
 
 
-@pytest.mark.seed("S0-032")
+@pytest.mark.seed("S0-032", "S0-140")
 async def test_m23_a_payload_keeps_its_text_byte_for_byte(tmp_path: Path) -> None:
     text = rb'{"type" : "e2ee.p2p_encrypted",  "version":"v2","n":1.50,"x":"\u00e9\/", "recipients":[["%b",""]]}'
     text %= BOB.encode()
@@ -467,6 +468,7 @@ async def test_a_client_signature_is_not_part_of_the_message(tmp_path: Path) -> 
         assert b"signature" not in dumps(outcome.result)
 
 
+@pytest.mark.seed("S0-025")
 async def test_m17_messages_and_numbers_survive_a_restart(tmp_path: Path) -> None:
     async with post_office(tmp_path) as post:
         await post.offline().send(BOB, message_id="m-1")

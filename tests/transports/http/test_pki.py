@@ -14,6 +14,7 @@ from tests.support.http import request
 from tests.support.identity import ISSUER, OWNER, THERMO, desk, served
 
 
+@pytest.mark.seed("S0-151")
 async def test_discovery_answers_on_every_host_with_json(tmp_path: Path) -> None:
     async with desk(tmp_path) as made, served(made) as url:
         for host in ("", ISSUER, f"alice.{ISSUER}", f"gateway.{ISSUER}"):
