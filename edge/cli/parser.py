@@ -77,6 +77,8 @@ def _devices(verbs: Any) -> None:
     _json(_verb(group, "list", "verbs:device_list", "List devices."))
     show = _json(_verb(group, "show", "verbs:device_show", "Show one device, its capabilities and what was refused."))
     show.add_argument("name", metavar="NAME", help="as `device list` shows it")
+    rotate = _json(_verb(group, "rotate", "verbs:device_rotate", "Give a device another password; prints it, once."))
+    rotate.add_argument("name", metavar="NAME", help="as `device list` shows it")
     forget = _verb(group, "forget", "verbs:device_forget", "Take a device's password away and forget it.")
     forget.add_argument("name", metavar="NAME", help="as `device list` shows it")
 

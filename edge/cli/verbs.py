@@ -126,6 +126,17 @@ def device_show(options: Namespace) -> int:
     return Exit.OK
 
 
+def device_rotate(options: Namespace) -> int:
+    """Another password for a device."""
+    said = ask(options.state_dir, "device.rotate", name=options.name)
+    if options.json:
+        show.as_json(said)
+        return Exit.OK
+    show.facts(said)
+    print("\nThe password is shown this once. The old one is no good any more, and whoever used it is cut off.")
+    return Exit.OK
+
+
 def device_forget(options: Namespace) -> int:
     """The end of a device."""
     ask(options.state_dir, "device.forget", name=options.name)

@@ -72,6 +72,10 @@ class Bus(Protocol):
         """Close every connection and forget every session of an MQTT user (revoked, forgotten); how many."""
         ...
 
+    def hang_up(self, user: str) -> int:
+        """Close every connection of an MQTT user whose password is no longer good; its sessions stay. How many."""
+        ...
+
 
 class BusEngine(Bus, Protocol):
     """A bus with its life. `listens` is False when devices connect elsewhere; `promise` says what an ack means."""

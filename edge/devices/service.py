@@ -154,6 +154,34 @@ class DeviceService:
         self._registry.enrol(made.row, made.hardware)
         self._door.enrol(made.credential)
 
+    async def prepare_rotate(self, call: Call[DeviceNamed]) -> tuple[Device, str]:
+        """Find the device and make the password, before the unit."""
+        return self._device(call.params.name), secrets.token_urlsafe(PASSWORD_OCTETS)
+
+    @op(
+        "device.rotate",
+        scope="device:admin",
+        raises=(NotFound,),
+        wire={"edge": ("device.rotate",)},
+        writes=True,
+        before="prepare_rotate",
+    )
+    def rotate(self, call: Call[DeviceNamed], unit: Unit) -> Added:
+        """Give a device another password, told this once; the old one is no good any more and its connections close."""
+        device, password = call.prepared
+        kept = credentials.of(unit, device.slug)
+        if kept is None:
+            raise NotFound(f"{device.slug} has no password of its own: it came by {device.row.publisher or 'a bridge'}")
+        fresh = msgspec.structs.replace(kept, digest=credentials.digest(password.encode()))
+        credentials.renew(unit, fresh)
+        unit.after(lambda: self._rotated(fresh))
+        return Added(device.slug, device.aid, fresh.user, password, self._mqtt_url())
+
+    def _rotated(self, fresh: Credential) -> None:
+        if self._door.user(fresh.user) is not None:  # else it was forgotten meanwhile
+            self._door.enrol(fresh)
+        self._bus.hang_up(fresh.user)
+
     @op("device.list", scope="device:read", wire={"edge": ("device.list",)})
     async def devices(self, call: Call[Empty]) -> list[DeviceLine]:
         """Every device, with whether it is there."""

@@ -70,6 +70,17 @@ def add(unit: Unit, one: Credential) -> bool:
     return bool(made)
 
 
+def renew(unit: Unit, one: Credential) -> bool:
+    """Put another password in the place of a user's; False when there is no such user."""
+    return bool(unit.run("UPDATE mqtt_user SET digest = ? WHERE user = ? RETURNING 1", (one.digest, one.user)))
+
+
+def of(unit: Unit, user: str) -> Credential | None:
+    """A user's credential."""
+    found = unit.run(f"SELECT {_COLUMNS} FROM mqtt_user WHERE user = ?", (user,))  # noqa: S608
+    return _credential(found[0]) if found else None
+
+
 def remove(unit: Unit, user: str) -> bool:
     """Drop a credential; whether there was one."""
     return bool(unit.run("DELETE FROM mqtt_user WHERE user = ? RETURNING 1", (user,)))

@@ -18,7 +18,16 @@ READ = {"status", "doctor", "methods", "device list", "device show", "agent list
 
 
 def test_every_verb_of_the_design_is_there() -> None:
-    wanted = READ | {"run", "init", "device add", "device forget", "agent add", "agent revoke", "skill call"}
+    wanted = READ | {
+        "run",
+        "init",
+        "device add",
+        "device forget",
+        "device rotate",
+        "agent add",
+        "agent revoke",
+        "skill call",
+    }
     wanted |= {"cap grant", "cap revoke", "config set", "mqtt pub", "mqtt sub"}
     assert wanted <= {words for words, _ in VERBS}
 

@@ -9,10 +9,12 @@ import pytest
 from edge.contract.capability import Skill
 from edge.contract.errors import InvalidParams, NameTaken, NotFound
 from edge.contract.limit import Limits
+from edge.contract.op import Call
 from edge.contract.principal import Kind, Principal
+from edge.contract.store import Unit
 from edge.devices.records import AddDevice, DeviceNamed, GrantAsked, HistoryAsked, SkillAsked
 from edge.store import credentials
-from tests.support.house import House, house
+from tests.support.house import OPERATOR, House, house
 from tests.support.login import let_in
 
 LOCK = {"name": None, "stat_t": "door/state", "cmd_t": "door/set", "dev": {"ids": ["x"], "name": "Front door"}}
@@ -295,7 +297,49 @@ async def test_every_operation_is_declared_with_a_scope_and_a_name(tmp_path: Pat
         table = OpTable(h.service, h.operator)
         assert table.names("edge") == [
             "cap.grant", "cap.list", "cap.revoke", "device.add", "device.forget", "device.history", "device.list",
-            "device.show", "mqtt.pub", "mqtt.sub", "skill.list",
+            "device.rotate", "device.show", "mqtt.pub", "mqtt.sub", "skill.list",
         ]  # fmt: skip
         assert all(op.scope and op.doc for op in table)
         assert json.dumps([op.name for op in table if op.writes]).count("add") == 1
+
+
+async def test_a_device_gets_another_password_and_the_old_one_ends(tmp_path: Path) -> None:
+    async with house(tmp_path) as h:
+        old = await h.call("device.add", AddDevice(name="thermo", topics=("garden/#",)))
+        new = await h.call("device.rotate", DeviceNamed(name="thermo"))
+        assert (new.name, new.aid, new.username) == (old.name, old.aid, old.username)
+        assert new.password != old.password
+        assert h.bus.hung_up == ["thermo"]
+    async with house(tmp_path) as h:
+        assert let_in(h.gatekeeper, "thermo", old.password.encode()) is None
+        admission = let_in(h.gatekeeper, "thermo", new.password.encode())
+        assert admission is not None
+        assert "garden/#" in admission.publish
+
+
+async def test_the_old_password_is_good_until_the_new_one_is_on_disk(tmp_path: Path) -> None:
+    async with house(tmp_path) as h:
+        old = await h.call("device.add", AddDevice(name="thermo"))
+        call: Call[Any] = Call(who=OPERATOR, op="device.rotate", params=DeviceNamed(name="thermo"))
+        call.prepared = await h.service.prepare_rotate(call)
+
+        def fails(unit: Unit) -> None:
+            h.service.rotate(call, unit)
+            raise RuntimeError("the disk")
+
+        with pytest.raises(RuntimeError, match="the disk"):
+            await h.node.commit(fails)
+        assert let_in(h.gatekeeper, "thermo", old.password.encode()) is not None
+        assert h.bus.hung_up == []
+
+
+async def test_what_came_by_a_bridge_has_no_password_to_change(tmp_path: Path) -> None:
+    async with house(tmp_path) as h:
+        who = await h.add("bridge", admin=True)
+        await h.say(
+            who, "homeassistant/switch/plug/config", {"cmd_t": "plug/set", "dev": {"ids": ["x"], "name": "plug"}}
+        )
+        with pytest.raises(NotFound, match="plug has no password of its own: it came by d-bridge"):
+            await h.call("device.rotate", DeviceNamed(name="plug"))
+        with pytest.raises(NotFound, match="no device 'else'"):
+            await h.call("device.rotate", DeviceNamed(name="else"))

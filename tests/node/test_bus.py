@@ -59,6 +59,25 @@ async def test_figures_of_the_broker_are_for_admins_who_subscribe(tmp_path: Path
         assert "$SYS/broker/load/loop lag" in found
 
 
+async def test_a_rotated_password_cuts_off_who_used_the_old_one_and_nothing_is_lost(tmp_path: Path) -> None:
+    async with running(tmp_path / "state") as node:
+        host, port = node.endpoints["mqtt"].removeprefix("mqtt://").rsplit(":", 1)
+        old = await ask(node, "device.add", name="pump")
+        lasting: dict[str, Any] = {"username": "pump", "identifier": "p", "clean_session": False}
+        async with aiomqtt.Client(host, int(port), password=old.password, **lasting) as client:
+            await client.subscribe("pump/set", qos=1)
+            new = await ask(node, "device.rotate", name="pump")
+            with pytest.raises(aiomqtt.MqttError):
+                await anext(client.messages)
+        with pytest.raises(aiomqtt.MqttError):
+            async with aiomqtt.Client(host, int(port), password=old.password, **lasting):
+                pass
+        await ask(node, "mqtt.pub", topic="pump/set", payload="on", qos=1)
+        async with aiomqtt.Client(host, int(port), password=new.password, **lasting) as client:
+            async with asyncio.timeout(20):
+                assert (await anext(client.messages)).payload == b"on"
+
+
 @pytest.fixture
 def mosquitto(tmp_path: Path) -> Iterator[Mosquitto]:
     with Mosquitto(tmp_path / "mosquitto") as made:

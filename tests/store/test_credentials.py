@@ -20,7 +20,12 @@ async def test_a_user_is_kept_once_and_read_back_whole(tmp_path: Path) -> None:
         other = msgspec.structs.replace(ONE, digest=b"other")
         assert not await node.commit(lambda unit: credentials.add(unit, other))
         assert await node.read(credentials.all_users) == [ONE]
+        fresh = msgspec.structs.replace(ONE, digest=b"2" * 32)
+        assert await node.commit(lambda unit: credentials.renew(unit, fresh))
+        assert await node.read(lambda unit: credentials.of(unit, "a")) == fresh
         assert await node.commit(lambda unit: credentials.remove(unit, "a"))
+        assert not await node.commit(lambda unit: credentials.renew(unit, fresh))
+        assert await node.read(lambda unit: credentials.of(unit, "a")) is None
         assert not await node.commit(lambda unit: credentials.remove(unit, "a"))
         assert await node.read(credentials.all_users) == []
 

@@ -33,6 +33,7 @@ class MemoryBus:
         self.sent: list[Publish] = []
         self.retained: dict[str, Publish] = {}
         self.expelled: list[str] = []
+        self.hung_up: list[str] = []
 
     def publish(self, message: Publish, done: Done | None = None) -> None:
         self.sent.append(message)
@@ -40,6 +41,10 @@ class MemoryBus:
 
     def attach(self, sink: Sink) -> None:
         self._sinks.append(sink)
+
+    def hang_up(self, user: str) -> int:
+        self.hung_up.append(user)
+        return 0
 
     def expel(self, user: str) -> int:
         self.expelled.append(user)

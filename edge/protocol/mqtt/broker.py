@@ -150,6 +150,14 @@ class Broker(Turns):
         self.need_turn()
         return len(mine)
 
+    def hang_up(self, user: str) -> int:
+        """Close every connection of a user; sessions and wills go on as when a client is lost. How many."""
+        mine = [one for one in self.connections if one.user == user and one.session is not None]
+        for connection in mine:
+            connection.close(Reason.NOT_AUTHORIZED, "the password is another one now")
+        self.need_turn()
+        return len(mine)
+
     def subscribe(self, connection: Connection, packet: Subscribe) -> None:
         """SUBSCRIBE."""
         if any("$SYS" in wish.filter for wish in packet.wishes):

@@ -142,6 +142,13 @@ class AmqttEngine:
             guest.writer.abort()
         return len(mine)
 
+    def hang_up(self, user: str) -> int:
+        """Close a user's connections; how many."""
+        mine = [guest for guest in self._guests if guest.admission and guest.admission.user == user]
+        for guest in mine:
+            guest.writer.abort()
+        return len(mine)
+
     def topics_changed(self) -> None:
         """Nothing: everything is heard, and classes are looked up as they are needed."""
 

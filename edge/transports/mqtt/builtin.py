@@ -98,6 +98,10 @@ class BuiltinEngine:
         """Close a user's connections and forget the sessions; how many sessions."""
         return self._broker.expel(user)
 
+    def hang_up(self, user: str) -> int:
+        """Close a user's connections; how many."""
+        return self._broker.hang_up(user)
+
     def topics_changed(self) -> None:
         """Capabilities read other topics now: look at the traffic classes again."""
         self._broker.router.generation += 1

@@ -135,6 +135,10 @@ class ExternalEngine:
         """Nothing: who may connect is that broker's business."""
         return 0
 
+    def hang_up(self, user: str) -> int:
+        """Nothing: who may connect is that broker's business."""
+        return 0
+
     def topics_changed(self) -> None:
         """Capabilities read other topics now."""
         if not self._replanning:

@@ -467,3 +467,18 @@ def test_a_client_that_takes_no_packet_as_large_as_its_connack_is_closed_without
     assert not client.open
     assert (box.heard, box.broker.counters["refused_connect.packet_maximum"]) == ([], 1)
     assert box.client(version=V5, properties={Prop.MAXIMUM_PACKET_SIZE: 20}).open
+
+
+def test_hanging_up_on_a_user_closes_the_connections_and_keeps_the_sessions() -> None:
+    """With their wills, as when a client is lost."""
+    box = Box()
+    client = box.client("c", clean=False, version=V5, will=Will("gone"), properties={Prop.SESSION_EXPIRY: DAY})
+    other = box.client("d")
+    silent = box.wire()
+    assert box.broker.hang_up("lamp") == 2
+    box.turn()
+    assert client.take(Disconnect).reason == Reason.NOT_AUTHORIZED
+    assert (client.open, other.open, silent.open) == (False, False, True)
+    assert [one.topic for one in box.heard] == ["gone"]
+    assert list(box.broker.sessions) == [("lamp", "c")]
+    assert box.broker.hang_up("lamp") == 0

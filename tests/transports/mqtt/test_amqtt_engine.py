@@ -202,3 +202,12 @@ async def test_a_client_without_tls_cannot_use_a_closed_topic(tmp_path: Path) ->
         await alice.publish("alice/end", b"1", qos=1)
         await made.until(lambda: len(made.heard) == 2)
         assert [one.topic for one in made.heard] == ["alice/else", "alice/end"]
+
+
+async def test_a_user_whose_password_changed_is_cut_off(tmp_path: Path) -> None:
+    async with rig(tmp_path) as made:
+        async with made.client("alice") as alice:
+            assert made.engine.hang_up("alice") == 1
+            with pytest.raises(aiomqtt.MqttError):
+                await anext(alice.messages)
+        await made.until(lambda: not made.engine.stats()["connections"])

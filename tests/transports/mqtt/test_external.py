@@ -369,6 +369,7 @@ async def test_the_engine_has_no_door_of_its_own(tmp_path: Path, broker: Mosquit
         with socket.socket() as sock, pytest.raises(ValueError, match="does not listen"):
             await made.engine.serve(sock)
         assert made.engine.expel("anybody") == 0
+        assert made.engine.hang_up("anybody") == 0
         await made.engine.ping()
 
 
