@@ -34,7 +34,7 @@ from edge.node.renewal import Renewal
 from edge.node.tasks import Tasks
 from edge.protocol import aun_events
 from edge.protocol.aid import SERVICES
-from edge.protocol.urls import Names, gateway_url, public_url
+from edge.protocol.urls import Names, gateway_url, public_url, settled_base
 from edge.services import agent_md as cards
 from edge.services.admin import AdminService, Method, Reloaded
 from edge.services.auth.agents import AgentService
@@ -420,6 +420,7 @@ class House:
 
     def _service_endpoints(self, base: str, address: str) -> dict[str, str]:
         names = self.names()
+        base = settled_base(base, names)
         found = {"aun": gateway_url(base, address, names)}
         a2a = f"{public_url(base, address, names)}/a2a"
         return found | ({"a2a": a2a} if self._config.a2a.enabled else {})

@@ -11,6 +11,8 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+_USUAL = {"https": 443, "http": 80}
+
 
 class Names(msgspec.Struct, frozen=True):
     """What the node is called and where it listens.
@@ -41,6 +43,22 @@ def public_url(base: str, address: str, names: Names) -> str:
         if listener:
             return _reachable(listener, local, names)
     return base.rstrip("/") if local and host and is_loopback(host) else f"https://gateway.{names.issuer}"
+
+
+def settled_base(base: str, names: Names) -> str:
+    """`base` for what is signed and kept: its port is that of our listener of this scheme, or the usual one of a proxy;
+    "" for any other. So a caller who invents ports makes nothing new; a forwarded port belongs in `public_url`."""
+    url = urlsplit(base)
+    try:
+        port = url.port
+    except ValueError:
+        return ""
+    if port == _USUAL.get(url.scheme):
+        port = None
+    listener = urlsplit(names.https if url.scheme == "https" else names.http)
+    if not url.hostname or (port is not None and port != listener.port):
+        return ""
+    return f"{url.scheme}://{_bracketed(url.hostname)}" + ("" if port is None else f":{port}")
 
 
 def gateway_url(base: str, address: str, names: Names) -> str:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import socket
@@ -16,6 +17,7 @@ import websockets.sync.client as websockets
 
 from edge.config import PORTS, Port
 from edge.system.ports import bind_unix
+from tests.support.node import running
 from tests.support.process import NodeProcess
 
 ANONYMOUS = b"\x10\x0d\x00\x04MQTT\x04\x02\x00\x3c\x00\x01x"
@@ -122,3 +124,27 @@ def test_a_path_that_is_taken_stops_the_start(tmp_path: Path, taken: str, why: s
         with pytest.raises(AssertionError, match=rf"mqtt.unix_socket = {path} cannot be used: .*{why}"):
             NodeProcess(tmp_path / "state", "--set", f"mqtt.unix_socket={path}").start()
     assert path.exists()
+
+
+async def test_invented_ports_make_no_new_card(tmp_path: Path) -> None:
+    """Each card is signed and committed once for each way in that there is, whatever ports a stranger names."""
+    async with running(tmp_path / "state") as node:
+        url, aid = urlsplit(node.endpoints["http"]), f"auth.{node.issuer}"
+        assert url.port is not None
+        hosts = [aid, f"{aid}:{url.port}", *(f"{aid}:{port}" for port in range(20_000, 20_040)), f"{aid}.:{url.port}"]
+        answers = [await asyncio.to_thread(card, url.port, host) for host in hosts]
+        rows = await node.house.node.read(
+            lambda unit: unit.run("SELECT count(*) FROM generated_md WHERE aid = ?", (aid,))
+        )
+        assert len(set(answers)) == rows[0][0] <= 4
+        before = node.house.node.figures().commits
+        for port in range(30_000, 30_040):
+            await asyncio.to_thread(card, url.port, f"{aid}:{port}")
+        assert node.house.node.figures().commits == before
+
+
+def card(port: int, host: str) -> str:
+    """The agent.md that a Host header gives."""
+    asked = urllib.request.Request(f"http://127.0.0.1:{port}/agent.md", headers={"Host": host})
+    with urllib.request.urlopen(asked, timeout=10) as answer:
+        return str(answer.read().decode())

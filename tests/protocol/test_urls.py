@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from edge.protocol.urls import Names, aid_url, gateway_url, gateway_urls, is_loopback, is_ours, public_url
+from edge.protocol.urls import Names, aid_url, gateway_url, gateway_urls, is_loopback, is_ours, public_url, settled_base
 
 HERE, LAN = "127.0.0.1", "192.168.1.20"
 PLAIN = Names(issuer="edge.test", http="http://127.0.0.1:9010")
@@ -84,3 +84,26 @@ def test_loopback_has_many_names(host: str) -> None:
 @pytest.mark.parametrize("host", ["edge.test.evil", "evil-edge.test", "192.168.1.5", ""])
 def test_other_names_are_not_ours(host: str) -> None:
     assert not is_ours(host, PLAIN)
+
+
+@pytest.mark.parametrize(
+    ("base", "settled"),
+    [
+        ("http://d-lamp.edge.test:9010", "http://d-lamp.edge.test:9010"),
+        ("http://D-Lamp.edge.test:09010", "http://d-lamp.edge.test:9010"),
+        ("https://d-lamp.edge.test:9443", "https://d-lamp.edge.test:9443"),
+        ("https://d-lamp.edge.test", "https://d-lamp.edge.test"),
+        ("https://d-lamp.edge.test:443", "https://d-lamp.edge.test"),
+        ("http://[::1]:9010", "http://[::1]:9010"),
+        ("http://d-lamp.edge.test:9443", ""),
+        ("https://d-lamp.edge.test:9010", ""),
+        ("http://d-lamp.edge.test:9011", ""),
+        ("http://d-lamp.edge.test:99999", ""),
+        ("http://d-lamp.edge.test:0", ""),
+        ("http://:9010", ""),
+        ("", ""),
+    ],
+)
+def test_what_is_signed_is_signed_for_a_port_of_ours_and_for_no_invented_one(base: str, settled: str) -> None:
+    names = Names("edge.test", https="https://0.0.0.0:9443", http="http://127.0.0.1:9010")
+    assert settled_base(base, names) == settled
