@@ -8,6 +8,7 @@ ones that carry a key for it.
 from __future__ import annotations
 
 import secrets
+from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
@@ -31,11 +32,14 @@ from edge.protocol.aun_group_events import CREATED, DISPATCH, RECALLED, GroupMes
 from edge.services.group import limits as bounds
 from edge.services.group import views
 from edge.services.group.lifecycle import GROUP_ERRORS
-from edge.services.group.room import InGroup, Seat, Service, e2ee_only, may_speak
+from edge.services.group.room import InGroup, Room, Seat, Service, e2ee_only, may_speak
 from edge.store import group_logs, groups
 from edge.store.group_logs import ENCRYPTED, EVENTS, MESSAGES, QUIET, V2, Place, Said, Wrap
 
 PULL_DEFAULT = 50
+LED = 1_000
+"""Groups of connections that were led over a jump of numbers and are remembered; a forgotten one is led again."""
+LED_ROWS = 200
 LEGACY_KIND = "e2ee.group_encrypted"
 
 
@@ -194,6 +198,10 @@ class RecallResult(msgspec.Struct):
 
 class MessageService(Service):
     """Messages of groups."""
+
+    def __init__(self, room: Room) -> None:
+        super().__init__(room)
+        self._led: OrderedDict[tuple[str, str], None] = OrderedDict()
 
     @op(
         "group.send",
@@ -464,12 +472,39 @@ class MessageService(Service):
             await self._room.node.commit(lambda unit: self._ack(unit, call, max(0, up_to)))
         read = self._tail if asked.window_mode else self._forward
 
-        def look(unit: Unit) -> tuple[Page, int]:
-            return read(unit, call, place, v2=v2), group_logs.head(unit, place.gid)
+        across = (call.door.channel, place.gid)
+        lead = bool(place.device) and not asked.window_mode and _flat(call) and across not in self._led
 
-        page, head = await self._room.node.read(look)
+        def look(unit: Unit) -> tuple[Page, int, list[Said] | None]:
+            page, head = read(unit, call, place, v2=v2), group_logs.head(unit, place.gid)
+            jumps = lead and asked.after_seq < head >> INCARNATION_SHIFT << INCARNATION_SHIFT
+            return page, head, self._missed(unit, call, place) if jumps else None
+
+        page, head, missed = await self._room.node.read(look)
         self._room.node.shown(asked.after_seq, head, place.aid)
+        if missed is not None and page.cursor is not UNSET:
+            self._led[across] = None
+            if len(self._led) > LED:
+                self._led.popitem(last=False)
+            for said in missed:
+                body, to = dumps(views.delivery(said)), frozenset((place.aid,))
+                self._room.fanout.publish(Event(MESSAGES, place.gid, said.seq, CREATED, body, to, call.door.channel))
+            page.messages, page.has_more, page.cursor.current_seq = [], page.has_more or bool(page.messages), head
         return page
+
+    def _missed(self, unit: Unit, call: Call[Pull], place: Place) -> list[Said]:
+        """What a 0.2 SDK does not get by the pull that leads it over a jump of numbers (D18), and did not hear live.
+
+        That SDK lists every number of a gap in memory as soon as a page has rows, also of a gap that an event made
+        which was faster than its first pull. An empty page whose cursor is at the head makes it forget every gap.
+        """
+        seat = self._room.seat(unit, place.gid, place.aid)
+        if self._deaf(unit, seat):
+            return []
+        start = max(call.params.after_seq, self._above(unit, seat), group_logs.cursor(unit, place)[0])
+        octets = self._limits[bounds.PAGE_OCTETS]
+        rows, _ = group_logs.after(unit, place, start, rows=LED_ROWS, octets=octets)
+        return [said for said in rows if said.sent_ms < call.door.since_ms]
 
     def _forward(self, unit: Unit, call: Call[Pull], place: Place, *, v2: bool) -> Page:
         if self._has_just_gone(unit, call, place):
@@ -483,9 +518,6 @@ class MessageService(Service):
         else:
             found = group_logs.after(unit, place, max(asked.after_seq, above), rows=limit, octets=octets)
         cursor = self._cursor(unit, seat, place, head)
-        base = head >> INCARNATION_SHIFT << INCARNATION_SHIFT
-        if asked.after_seq < base and _flat(call) and not (found[0] and found[0][0].seq <= base):
-            found, cursor.current_seq = ([], bool(found[0])), base
         return Page(
             group_id=place.gid,
             group_aid=place.gid,
@@ -611,7 +643,7 @@ def _age_us(unit: Unit, said: Said) -> int:
 
 
 def _flat(call: Call[Any]) -> bool:
-    """Is this a client that lists every number of a gap in memory? A jump of numbers must come as a bare floor."""
+    """Is this a client of the seed's shapes? The 0.2 SDK among them lists every number of a gap in memory."""
     return bool(call.door.hello) and not _peer_pull(call)
 
 

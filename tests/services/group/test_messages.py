@@ -12,7 +12,9 @@ from edge.contract.errors import EdgeError, GroupEpochMismatch, InvalidParams, N
 from edge.contract.store import INCARNATION_SHIFT
 from edge.contract.time import SECOND
 from edge.contract.wire import dumps
+from edge.services.group import messages
 from edge.store import group_logs, ledger
+from tests.support.clock import FakeClock
 from tests.support.groups import events, publish_key, say, seal, square, texts
 from tests.support.messaging import ALICE, BOB, CAROL, FIRST, HI, PEER
 
@@ -341,15 +343,58 @@ async def test_after_a_restore_numbers_begin_above_every_number_that_was(tmp_pat
         assert [row["seq"] for row in page["messages"]] == [1, base + 1]
         assert page["cursor"]["unread_count"] == 2
         old = await town.post.connect(BOB, "b2", announced=FIRST)
-        page = await old.call("group.pull", group_id=gid, after_message_seq=0)
-        assert [row["seq"] for row in page["messages"]] == [1, base + 1]
         page = await old.call("group.pull", group_id=gid, after_message_seq=1)
-        assert (page["messages"], page["has_more"], page["cursor"]["current_seq"]) == ([], True, base)
+        assert (page["messages"], page["has_more"], page["cursor"]["current_seq"]) == ([], True, base + 1)
+        assert await texts(old, gid, after_message_seq=0) == ["before", "after"]
         assert await texts(old, gid, after_message_seq=base) == ["after"]
         await town.alice.call("group.update", group_id=gid, name="x")
         changed = (await old.events("group.changed"))[-1]
         assert "event_seq" not in changed
         assert (await new.events("group.changed"))[-1]["event_seq"] == base + 1
+
+
+async def test_the_first_sdk_is_led_over_a_jump_to_the_head_and_told_what_it_missed(tmp_path: Path) -> None:
+    """Where an event was faster than its pull, rows, or a cursor below that event, would fill its memory."""
+    async with square(tmp_path) as town:
+        gid = await town.found(town.bob, town.carol)
+        for text in ("read", "unread"):
+            await say(town.alice, gid, text)
+        old = await town.post.connect(BOB, "b2", announced=FIRST)
+        await old.call("group.ack_messages", group_id=gid, msg_seq=1)
+    base = 1 << INCARNATION_SHIFT
+    async with square(tmp_path, incarnation=1, clock=FakeClock(mono_us=9 * SECOND)) as town:
+        for text in ("one", "two"):
+            await say(town.alice, gid, text)
+        town.post.clock.advance(SECOND)
+        old, other = [await town.post.connect(BOB, device, announced=FIRST) for device in ("b2", "b3")]
+        town.post.clock.advance(SECOND)
+        await say(town.alice, gid, "live")
+        page = await old.call("group.pull", group_id=gid, after_message_seq=1)
+        assert (page["messages"], page["has_more"], page["cursor"]["current_seq"]) == ([], True, base + 3)
+        heard = [(one["seq"], one["payload"]["text"]) for one in await old.events("group.message_created")]
+        assert sorted(heard) == [(2, "unread"), (base + 1, "one"), (base + 2, "two"), (base + 3, "live")]
+        assert [one["seq"] for one in await other.events("group.message_created")] == [base + 3]
+        assert await texts(old, gid, after_message_seq=1) == ["unread", "one", "two", "live"]
+
+        await town.alice.call("group.block", group_id=gid, aid=CAROL)
+        town.post.clock.advance(SECOND)
+        deaf = await town.post.connect(CAROL, "c2", announced=FIRST)
+        page = await deaf.call("group.pull", group_id=gid, after_message_seq=0)
+        assert (page["messages"], page["has_more"]) == ([], False)
+        assert await deaf.events("group.message_created") == []
+
+
+async def test_only_so_many_connections_are_remembered_as_led(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(messages, "LED", 1)
+    async with square(tmp_path, incarnation=1) as town:
+        gids = [await town.found(town.bob) for _ in range(2)]
+        for gid in gids:
+            await say(town.alice, gid, "hi")
+        old = await town.post.connect(BOB, "b2", announced=FIRST)
+        for gid in (*gids, gids[0]):
+            page = await old.call("group.pull", group_id=gid, after_message_seq=0)
+            assert (page["messages"], page["has_more"]) == ([], True)
+        assert await texts(old, gids[0], after_message_seq=0) == ["hi"]
 
 
 SHOWN: dict[str, tuple[str, dict[str, Any]]] = {
