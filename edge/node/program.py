@@ -109,9 +109,20 @@ async def _serve(config: Config, issuer: str, reread: Callable[[], Config]) -> N
     await node.run()
 
 
+def say(line: str) -> None:
+    """Print a line; where that is a file on a full disk, or nobody reads any more, the node goes on without it.
+
+    What could not be written must not be tried again at the end either: the exit code would say that we failed."""
+    try:
+        print(line, flush=True)  # noqa: T201
+    except OSError as error:
+        log.warning("standard output takes nothing: %s", error)
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")
+
+
 def _announce(node: Node) -> None:
     """The one line for people and scripts; from here on what was imported stays out of the collector's way."""
     points = node.endpoints
-    print(f"ready {node.issuer} mqtt={points.get('mqtt', '-')} http={points.get('http', '-')}", flush=True)  # noqa: T201
+    say(f"ready {node.issuer} mqtt={points.get('mqtt', '-')} http={points.get('http', '-')}")
     gc.collect()
     gc.freeze()

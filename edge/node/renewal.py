@@ -10,6 +10,7 @@ from pathlib import Path
 
 import msgspec
 
+from edge.contract.errors import EdgeError
 from edge.contract.time import SECOND, Clock
 from edge.store.keyring import Identity, TlsFiles
 
@@ -55,7 +56,7 @@ class Renewal:
             await self._clock.sleep_until(self._clock.now().mono_us + LOOK_US)
             try:
                 await self.look()
-            except OSError as error:
+            except (OSError, EdgeError) as error:
                 log.error("certificates that are due cannot be written, the old ones stay: %s", error)
 
     async def look(self) -> bool:

@@ -193,10 +193,16 @@ class Database:
         writer.join()
 
     def _put(self, mark: Mark) -> None:
-        try:
-            self._marks.put(self.name, mark)
-        except OSError as error:
-            logger.error("%s: its mark cannot be written: %s", self.name, error)
+        """Write a mark, at the ballast's expense if need be: a later start would take a log that is in the database for
+        one that was lost."""
+        while True:
+            try:
+                self._marks.put(self.name, mark)
+                return
+            except OSError as error:
+                if not opening.give_ballast(self.path):
+                    logger.error("%s: its mark cannot be written: %s", self.name, error)
+                    return
 
     # Work.
 

@@ -81,17 +81,19 @@ def _checked(path: Path, synchronous: str, *, thorough: bool) -> sqlite3.Connect
 
 
 def _with_ballast(path: Path, synchronous: str) -> sqlite3.Connection:
-    """Open; without room for the WAL's index, with the room of the ballast."""
-    try:
-        conn = open_writer(path, synchronous=synchronous)
-        conn.execute("SELECT count(*) FROM sqlite_master").fetchone()
-        return conn
-    except sqlite3.DatabaseError as error:
-        if primary(error) not in _NO_ROOM or not _ballast(path).exists():
-            raise
-    logger.error("%s: no room to open it; using the ballast", path.name)
-    _ballast(path).unlink()
-    return open_writer(path, synchronous=synchronous)
+    """Open; without room for the WAL's index, with as much of the ballast's as that takes."""
+    while True:
+        conn: sqlite3.Connection | None = None
+        try:
+            conn = open_writer(path, synchronous=synchronous)
+            conn.execute("SELECT count(*) FROM sqlite_master").fetchone()
+            return conn
+        except sqlite3.DatabaseError as error:
+            if conn is not None:
+                abandon(conn)
+            if primary(error) not in _NO_ROOM or not give_ballast(path):
+                raise
+        logger.error("%s: no room to open it; using the ballast", path.name)
 
 
 def abandon(conn: sqlite3.Connection) -> None:
@@ -153,25 +155,36 @@ def ballast_is_whole(path: Path) -> bool:
         return False
 
 
-def fill_ballast(path: Path) -> bool:
-    """Hold all of it again where that leaves some room to others; whether all of it is held."""
-    if ballast_is_whole(path):
-        return True
+def give_ballast(path: Path) -> bool:
+    """Give up a piece of the ballast, for what must be written now; False when nothing is left."""
+    try:
+        held = _ballast(path).stat().st_size
+        if not held:
+            return False
+        os.truncate(_ballast(path), max(0, held - LEAST_BALLAST_OCTETS))
+    except OSError as error:
+        logger.debug("no ballast beside %s: %s", path.name, error)
+        return False
+    return True
+
+
+def fill_ballast(path: Path, spare: int = LEAST_BALLAST_OCTETS) -> bool:
+    """Hold the ballast again, as far as that leaves `spare` bytes to others; whether all of it is held."""
     try:
         descriptor = os.open(_ballast(path), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError:
         return False
+    held = os.fstat(descriptor).st_size
     try:
-        held = os.fstat(descriptor).st_size
-        if room(path.parent) < BALLAST_OCTETS - held + LEAST_BALLAST_OCTETS:
-            return False
-        os.posix_fallocate(descriptor, 0, BALLAST_OCTETS)
+        while held < BALLAST_OCTETS and room(path.parent) >= LEAST_BALLAST_OCTETS + spare:
+            os.posix_fallocate(descriptor, 0, held + LEAST_BALLAST_OCTETS)
+            held += LEAST_BALLAST_OCTETS
     except OSError as error:
+        os.ftruncate(descriptor, held)
         logger.debug("the ballast of %s stays as it is: %s", path.name, error)
-        return False
     finally:
         os.close(descriptor)
-    return True
+    return held >= BALLAST_OCTETS
 
 
 def _reserve(descriptor: int) -> None:

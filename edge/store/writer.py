@@ -170,6 +170,7 @@ class Writer:
             job = None if stop else self._queue.get()
         self.conn.close()
         self._wal.close()
+        opening.fill_ballast(self._path, spare=0)  # what the log and its index leave is for the next start
 
     def _gather(self, job: Job | None) -> tuple[list[UnitJob | BulkJob], ControlJob | None, bool]:
         """What is queued, up to one commit's worth, a control job (it ends the commit) or the end."""

@@ -2,16 +2,18 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sqlite3
 import stat
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from edge.store import migrate
-from tests.support.process import NodeProcess
+from tests.support.process import QUIET, READY_S, NodeProcess
 
 
 def run(*args: str) -> subprocess.CompletedProcess[str]:
@@ -138,3 +140,23 @@ def test_init_makes_the_identity_once(tmp_path: Path) -> None:
     assert "edge.test" in first.stdout
     assert "edge.test" in again.stdout
     assert json.loads((tmp_path / "state" / "identity" / "incarnation").read_bytes())["boot"] == 1
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="NOT RUN: no /dev/full here")
+def test_a_node_whose_output_finds_no_room_runs_and_leaves_in_order(tmp_path: Path) -> None:
+    """Standard output and error in a file on a full disk: every write to them fails."""
+    state = tmp_path / "state"
+    command = [sys.executable, "-m", "edge.cli.main", "run", "--state-dir", str(state), "--set", "log.level=debug"]
+    with open("/dev/full", "wb") as nowhere:
+        process = subprocess.Popen([*command, *QUIET], stdout=nowhere, stderr=nowhere)
+    try:
+        until = time.monotonic() + READY_S
+        while not (state / "run" / "ready.json").exists():
+            assert process.poll() is None, "the node ended"
+            assert time.monotonic() < until
+            time.sleep(0.05)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(READY_S) == 0
+    finally:
+        process.kill()
+        process.wait(READY_S)

@@ -7,6 +7,7 @@ import shutil
 import sqlite3
 import subprocess
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -133,8 +134,24 @@ async def test_a_node_starts_on_a_disk_without_any_room(small_disk: Path) -> Non
     async with database(small_disk, extra=[THING]) as db:
         assert await db.read(things) == [1]
         assert await db.commit(add(2)) == 2
+        left = (small_disk / ".node.db.ballast").stat().st_size
+        assert opening.BALLAST_OCTETS - 4 * opening.LEAST_BALLAST_OCTETS <= left < opening.BALLAST_OCTETS
+
+
+async def test_starts_and_stops_on_a_full_disk_do_not_use_the_ballast_up(small_disk: Path) -> None:
+    """Although somebody takes whatever room there is each time; and no orderly stop is taken for a loss."""
+    marks = Marks(small_disk / "incarnation")
+    async with database(small_disk, extra=[THING], marks=marks) as db:
+        await db.commit(add(1))
+    for n in range(2, 42):
+        with (small_disk / "other").open("ab") as other:
+            _fill(other.fileno())
+        async with database(small_disk, extra=[THING], marks=marks) as db:
+            assert (db.damage, db.doubt) == ("", "")
+            with suppress(StorageFull):
+                await db.commit(add(n))
     left = (small_disk / ".node.db.ballast").stat().st_size
-    assert opening.LEAST_BALLAST_OCTETS <= left < opening.BALLAST_OCTETS  # for the next start
+    assert left > opening.BALLAST_OCTETS // 2
 
 
 def _fill(descriptor: int) -> None:

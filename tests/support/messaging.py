@@ -193,7 +193,7 @@ class Post:
         """Wait until everything that was committed has been heard, and background work is done."""
         async with asyncio.timeout(PATIENCE_S):
             while True:
-                await self.node.commit(lambda unit: None)
+                await self.node.ping()
                 await turn(4)
                 if not self._running:
                     return
@@ -208,8 +208,9 @@ async def post_office(
     gate: Any = None,
     services: Callable[[Post], Sequence[object]] = lambda post: (),
     incarnation: int = 0,
+    before: Callable[[Post], None] = lambda post: None,
 ) -> AsyncIterator[Post]:
-    """A message service in `folder`; opening the same folder again is a restart."""
+    """A message service in `folder`; opening the same folder again is a restart. `before` runs before its start."""
     post = Post(clock or FakeClock(), Limits(dict(limits or {})))
     async with (
         asyncio.TaskGroup() as group,
@@ -232,6 +233,7 @@ async def post_office(
         )
         post.channels.on_admitted.append(post.service.connected)
         post.dispatcher = Dispatcher(OpTable(post.service, *services(post)), {"node": node})
+        before(post)
         post.service.start()
         await post.rest()
         try:

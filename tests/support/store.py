@@ -51,3 +51,18 @@ async def database(
         yield opened
     finally:
         await opened.close()
+
+
+async def full(db: Database) -> None:
+    """Let SQLite find no room: nothing is written until the store looks for some again, seconds later."""
+    fill_soon(db)
+    await db.ping()
+    assert db.read_only
+
+
+def fill_soon(db: Database) -> None:
+    """The same, before anything that is queued from now on."""
+    told: list[object] = []
+    db.control(lambda writer: writer.conn.execute("PRAGMA max_page_count = 1").fetchall(), told.append)
+    db.write(lambda unit: unit.append("full", "disk", [bytes(1_000_000)]), told.append)
+    db.control(lambda writer: writer.conn.execute("PRAGMA max_page_count = 1000000").fetchall(), told.append)

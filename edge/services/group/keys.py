@@ -10,6 +10,7 @@ import asyncio
 import base64
 import binascii
 import hashlib
+import logging
 import secrets
 from collections.abc import Callable
 from typing import Any
@@ -28,9 +29,11 @@ from edge.contract.errors import (
     RoleInsufficient,
     StateStale,
     TooLarge,
+    Unavailable,
 )
 from edge.contract.op import Call, op
 from edge.contract.store import Unit
+from edge.contract.time import wall_us
 from edge.contract.wire import JsonLimits, dumps
 from edge.protocol import group_rules, group_state, wraps
 from edge.protocol.group_rules import ADMIN, OWNER
@@ -43,9 +46,13 @@ from edge.store import group_keys, groups, messages
 from edge.store.group_keys import GroupSpk, Proposal, State
 from edge.store.group_logs import ENCRYPTED, QUIET, V2, Said, Wrap
 
+logger = logging.getLogger(__name__)
+
 KEY_SOURCE, PEER_SOURCE = "group_device_prekey", "peer_device_prekey"
 SUITE_VERSION = "v2"
 DUE_ROWS = 50
+AGAIN_MS = 5_000
+"""How long what the store refused waits for another try."""
 
 
 class PutKey(InGroup, frozen=True, kw_only=True):
@@ -587,7 +594,11 @@ class KeyService(MessageService):
                     self._room.tell(unit, proposal.gid, "group.v2.state_retry_needed", (proposal.actor,), **told)
             return group_keys.next_due(unit)
 
-        following = await self._room.node.commit(work)
+        try:
+            following = await self._room.node.commit(work)
+        except Unavailable as error:
+            logger.warning("proposals that are due are confirmed later: %s", error)
+            following = wall_us(self._room.clock) // 1000 + AGAIN_MS
         if following is not None:
             self._await_due(following)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any
 
 from edge.contract.errors import EdgeError, Unavailable
@@ -18,6 +18,7 @@ from edge.contract.op import Calls, Spawn
 from edge.contract.principal import AGENT_SCOPES, NODE, Kind, Principal
 from edge.contract.store import Store, Unit
 from edge.contract.task import DeviceGate
+from edge.contract.time import SECOND, Clock
 from edge.contract.wire import decode
 from edge.protocol import aid as aids
 from edge.protocol import grammar, parts
@@ -28,6 +29,8 @@ from edge.store.messages import ENCRYPTED, RECALLED, Message, Owed, Reader
 
 logger = logging.getLogger(__name__)
 
+AGAIN_US = 5 * SECOND
+"""How long what the store refused waits for another try."""
 FINAL = frozenset({"completed", "failed", "canceled", "rejected"})
 
 SEALED = "This message is encrypted, and nothing here can read it: send it plain (`encrypt` false, `--no-encrypt`)."
@@ -42,6 +45,7 @@ class Automata:
     def __init__(
         self,
         node: Store,
+        clock: Clock,
         gate: DeviceGate,
         calls: Calls,
         spawn: Spawn,
@@ -49,6 +53,7 @@ class Automata:
         issuer: str,
         reply: Reply,
     ) -> None:
+        self._clock, self._stopped = clock, False
         self._node, self._gate, self._calls, self._spawn, self._fanout = node, gate, calls, spawn, fanout
         self._reply = reply
         self._services = {f"{name}.{issuer}" for name in (*aids.SERVICES, "gateway")}
@@ -62,6 +67,10 @@ class Automata:
         self._fanout.watch("task", None, self._task_moved)
         self._spawn(self._resume())
 
+    def stop(self) -> None:
+        """Nothing is tried again."""
+        self._stopped = True
+
     def received(self, message: Delivery, seq: int, who: Principal) -> None:
         """A message is on disk in its inbox."""
         if message.to in self._services or any(skill.aid == message.to for skill in self._gate.skills()):
@@ -69,11 +78,25 @@ class Automata:
             self._wake(message.to)
 
     async def _resume(self) -> None:
-        for owed in await self._node.read(messages.owed):
+        try:
+            due = await self._node.read(messages.owed)
+        except Unavailable as error:
+            self.later(self._resume, error)
+            return
+        for owed in due:
             self._due[owed.task_id] = owed
             await self._settle(owed.task_id)
         for aid in sorted(self._services | {skill.aid for skill in self._gate.skills()}):
             self._wake(aid)
+
+    def later(self, work: Callable[[], Coroutine[Any, Any, None]], error: Unavailable) -> None:
+        """The store takes nothing, or says nothing, for now: what was to be done is done when it does."""
+        logger.warning("messages wait for the store: %s", error)
+        if not self._stopped:
+            self._clock.at(self._clock.now().mono_us + AGAIN_US, lambda: self._spawn(work()))
+
+    async def _read_again(self, aid: str) -> None:
+        self._wake(aid)
 
     def _wake(self, aid: str) -> None:
         if aid in self._reading:
@@ -92,9 +115,10 @@ class Automata:
                 if not rows and aid not in self._again:
                     return
                 for row in rows:
-                    await self._take(row, self._callers.pop((aid, row.seq), None))
+                    await self._take(row, self._callers.get((aid, row.seq)))
+                    self._callers.pop((aid, row.seq), None)
         except Unavailable as error:
-            logger.warning("%s will read its messages later: %s", aid, error)
+            self.later(lambda: self._read_again(aid), error)
         finally:
             self._reading.discard(aid)
 
@@ -134,12 +158,21 @@ class Automata:
             self._spawn(self._settle(event.key))
 
     async def _settle(self, task_id: str) -> None:
-        """Answer when the task is over, or when it asks; answers with one id are sent once."""
+        """Answer when the task is over, or when it asks; now, or once the store takes the answer."""
         owed = self._due.get(task_id)
         if owed is None:
             return
         try:
+            await self._answer(task_id, owed)
+        except Unavailable as error:
+            self.later(lambda: self._settle(task_id), error)
+
+    async def _answer(self, task_id: str, owed: Owed) -> None:
+        """Answers with one id are sent once."""
+        try:
             task = await self._calls.call("task.get", {"task_id": task_id}, NODE)
+        except Unavailable:
+            raise
         except EdgeError as error:
             task = {"status": "failed", "reason": error.message}
         status = str(task.get("status", ""))
@@ -148,13 +181,16 @@ class Automata:
         final = status in FINAL
         body = _outcome(task) | {"task_id": task_id, "status": status}
         await self._send(owed.aid, owed.sender, owed.message_id, f"re-{task_id}" + ("" if final else "-ask"), body)
-        if final and self._due.pop(task_id, None) is not None:
+        if final and task_id in self._due:
             await self._node.commit(lambda unit: messages.paid(unit, task_id))
+            self._due.pop(task_id, None)
 
     async def _send(self, aid: str, to: str, reply_to: str, message_id: str, body: Mapping[str, Any]) -> None:
         payload = {"type": "text", **body, "reply_to": reply_to, "auto": True}
         try:
             await self._reply(aid, to, message_id, payload)
+        except Unavailable:
+            raise
         except EdgeError as error:
             logger.warning("answer of %s to %s was not accepted: %s", aid, to, error)
 

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from edge.contract.channel import Instance, Presence
+from edge.contract.errors import Unavailable
 from edge.contract.event import Event, Fanout
 from edge.contract.limit import Limits
 from edge.contract.op import Call, Calls, Spawn
@@ -58,7 +59,7 @@ class MessageService(PostService, InboxService, CatalogueService, KeyService, Re
         limits: Limits,
     ) -> None:
         memory, drafts = Memory(clock, fanout, limits), Drafts(clock, known, issuer, limits)
-        self._automata = Automata(node, gate, calls, spawn, fanout, issuer, self._reply)
+        self._automata = Automata(node, clock, gate, calls, spawn, fanout, issuer, self._reply)
         PostService.__init__(self, node, clock, presence, memory, drafts, limits, self._automata.received)
         InboxService.__init__(self, node, clock, presence, memory, issuer, limits)
         CatalogueService.__init__(self, node, memory, limits)
@@ -75,9 +76,10 @@ class MessageService(PostService, InboxService, CatalogueService, KeyService, Re
         self._automata.start()
 
     def stop(self) -> None:
-        """End the timer."""
+        """End the timers."""
         if self._cancel:
             self._cancel()
+        self._automata.stop()
 
     def connected(self, instance: Instance) -> None:
         """A connection of an AID is live: hand it what waits in the ring, tell it when there is a backlog."""
@@ -106,10 +108,13 @@ class MessageService(PostService, InboxService, CatalogueService, KeyService, Re
     async def _declare_lost(self) -> None:
         """Queue messages that earlier lives of the node held and nobody read, a few at a time."""
         at = remembered.Lost(("", ""), True)
-        while at.more:
-            at = await self._node.commit(
-                partial(remembered.declare, life=self._memory.life, after=at.after, rows=SWEEP_ROWS)
-            )
+        try:
+            while at.more:
+                at = await self._node.commit(
+                    partial(remembered.declare, life=self._memory.life, after=at.after, rows=SWEEP_ROWS)
+                )
+        except Unavailable as error:
+            self._automata.later(self._declare_lost, error)
 
     def _sweep(self) -> None:
         """Let messages go that are older than the stated age; raise the floors of their inboxes (M-16)."""

@@ -28,6 +28,7 @@ from edge.contract.time import SECOND
 from edge.protocol import wraps
 from tests.support.groups import Square, envelope, publish_key, say, seal, square
 from tests.support.messaging import ALICE, BOB, CAROL, FIRST, PEER, Client
+from tests.support.store import full
 
 
 def snapshot(*aids: str) -> str:
@@ -410,6 +411,24 @@ async def test_a_proposal_confirms_itself_after_a_restart_too(tmp_path: Path) ->
         clock = town.clock
     clock.advance(60 * SECOND)
     async with square(tmp_path, clock=clock) as town:
+        assert await version(town, gid) == 1
+
+
+async def test_a_proposal_whose_time_comes_on_a_full_disk_confirms_itself_once_there_is_room(tmp_path: Path) -> None:
+    async with square(tmp_path) as town:
+        gid = await town.found()
+        await propose(town.alice, gid, auto_confirm_seconds=30)
+        await town.clock.pass_(29 * SECOND)
+        await full(town.post.node)
+        await town.clock.pass_(2 * SECOND)
+        assert town.post.node.read_only
+        assert await version(town, gid) == 0
+        while town.post.node.read_only:
+            await town.clock.pass_(SECOND)
+            await town.post.node.ping()
+        assert await version(town, gid) == 0
+        await town.clock.pass_(10 * SECOND)
+        await town.post.rest()
         assert await version(town, gid) == 1
 
 

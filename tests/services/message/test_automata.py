@@ -11,9 +11,12 @@ import pytest
 
 from edge.contract.capability import Skill
 from edge.contract.principal import Principal
+from edge.contract.time import SECOND
+from edge.services.message.automata import AGAIN_US
 from edge.services.task import TaskService
 from tests.services.message.envelopes import envelope
 from tests.support.messaging import ALICE, BOB, ISSUER, Client, Post, post_office
+from tests.support.store import fill_soon
 from tests.support.tasks import DOOR, LAMP, ROBOT, THERMOMETER, Gate, Grants, reads
 
 THERMO, LAMP_AID, DOOR_AID = (f"d-{slug}.{ISSUER}" for slug in ("thermo", "lamp", "door"))
@@ -227,3 +230,41 @@ async def test_bob_is_no_automaton(tmp_path: Path) -> None:
         alice = await post.connect(ALICE, "a1")
         await alice.send(BOB, {"type": "text", "text": "lamp on"})
         assert await answers(alice) == []
+
+
+async def test_what_a_full_disk_kept_an_automaton_from_reading_is_read_once_there_is_room(tmp_path: Path) -> None:
+    """Without a restart, and without another message."""
+    async with post_office(tmp_path) as post:
+        post.aids.add(THERMO)
+        await post.offline(ALICE).send(THERMO, {"type": "text", "text": "read"}, message_id="m-1")
+    clock, gate = post.clock, Gate(THERMOMETER)
+    gate.acts["thermo.temperature"] = reads
+    async with house(tmp_path, gate=gate, clock=clock, before=lambda post: fill_soon(post.node)) as (post, _):
+        assert post.node.read_only
+        alice = post.offline(ALICE)
+        while post.node.read_only:
+            await clock.pass_(SECOND)
+            await post.node.ping()
+        await clock.pass_(2 * AGAIN_US)
+        await post.rest()
+        [answer] = (await alice.call("message.pull"))["messages"]
+        assert answer["payload"]["reply_to"] == "m-1"
+
+
+async def test_an_answer_that_a_full_disk_refused_is_given_once_there_is_room(tmp_path: Path) -> None:
+    async with house(tmp_path, ROBOT) as (post, gate):
+        alice = post.offline(ALICE)
+        await alice.send(ROBOT.aid, {"type": "json", "skill": "robot.clean"}, message_id="m-1")
+        await post.rest()
+        [order] = gate.orders
+        gate.tell(order.task_id, "completed", seq=9)
+        fill_soon(post.node)
+        await post.rest()
+        assert post.node.read_only
+        while post.node.read_only:
+            await post.clock.pass_(SECOND)
+            await post.node.ping()
+        await post.clock.pass_(2 * AGAIN_US)
+        await post.rest()
+        [answer] = (await alice.call("message.pull"))["messages"]
+        assert answer["payload"]["status"] == "completed"
