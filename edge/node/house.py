@@ -241,6 +241,7 @@ class House:
             issuer=issuer,
             known=self._known,
             limits=self.limits,
+            key_of=self.identity.key_of,
         )
         self.groups = GroupService(
             self.node,

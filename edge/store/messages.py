@@ -50,6 +50,7 @@ _INDICES = (
 
 MIGRATIONS = [
     statements("node", "messages-001", _MESSAGE, _INBOX, _CURSORS_OF, _READER, _SPK, _PREKEY, _REPLY, *_INDICES),
+    statements("node", "messages-002", "ALTER TABLE message_reply ADD COLUMN sealed INTEGER NOT NULL DEFAULT 0"),
 ]
 
 _COLUMNS = (
@@ -106,8 +107,8 @@ _SPKS = "SELECT device, spk_id, spk_pk, signature, made_s FROM message_spk WHERE
 _PUT_PREKEY = """INSERT INTO message_prekey (aid, device, body, at_ms) VALUES (?, ?, ?, ?)
     ON CONFLICT DO UPDATE SET body = excluded.body, at_ms = excluded.at_ms"""
 _PREKEYS = "SELECT device, body, at_ms FROM message_prekey WHERE aid = ? ORDER BY at_ms DESC, device"
-_OWE = "INSERT OR REPLACE INTO message_reply (task_id, aid, sender, message_id) VALUES (?, ?, ?, ?)"
-_OWED = "SELECT task_id, aid, sender, message_id FROM message_reply ORDER BY task_id"
+_OWE = "INSERT OR REPLACE INTO message_reply (task_id, aid, sender, message_id, sealed) VALUES (?, ?, ?, ?, ?)"
+_OWED = "SELECT task_id, aid, sender, message_id, sealed FROM message_reply ORDER BY task_id"
 _PAID = "DELETE FROM message_reply WHERE task_id = ?"
 
 
@@ -162,12 +163,13 @@ class Spk(msgspec.Struct, frozen=True):
 
 
 class Owed(msgspec.Struct, frozen=True):
-    """An automaton's debt: when the task is over, `aid` answers the message of `sender`."""
+    """An automaton's debt: when the task is over, `aid` answers the message of `sender`, sealed if that was."""
 
     task_id: str
     aid: str
     sender: str
     message_id: str
+    sealed: bool = False
 
 
 def add(unit: Unit, message: Message) -> int:
@@ -365,12 +367,13 @@ def prekeys(unit: Unit, aid: str) -> list[tuple[str, bytes, int]]:
 
 def owe(unit: Unit, owed: Owed) -> None:
     """Remember to answer a message when its task is over."""
-    unit.run(_OWE, (owed.task_id, owed.aid, owed.sender, owed.message_id))
+    unit.run(_OWE, (owed.task_id, owed.aid, owed.sender, owed.message_id, owed.sealed))
 
 
 def owed(unit: Unit) -> list[Owed]:
     """Every answer that is still due."""
-    return [Owed(*row) for row in unit.run(_OWED)]  # type: ignore[arg-type]
+    found = cast("list[tuple[str, str, str, str, int]]", unit.run(_OWED))
+    return [Owed(*row[:4], sealed=bool(row[4])) for row in found]
 
 
 def paid(unit: Unit, task_id: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -49,8 +49,8 @@ def town(tmp_path: Path) -> Iterator[Town]:
         yield Town(tmp_path, stack)
 
 
-def test_the_command_line_registers_logs_in_and_finds_everything_well(town: Town) -> None:
-    profile = town.profile("alice")
+def command_line(profile: Profile) -> Callable[..., str]:
+    """The `aun` command of the SDK, as the owner of a profile."""
     place = peer("fastaun")
     assert place is not None
 
@@ -65,6 +65,12 @@ def test_the_command_line_registers_logs_in_and_finds_everything_well(town: Town
         assert done.returncode == 0, f"{args}: {done.stdout}\n{done.stderr}"
         return done.stdout
 
+    return aun
+
+
+def test_the_command_line_registers_logs_in_and_finds_everything_well(town: Town) -> None:
+    profile = town.profile("alice")
+    aun = command_line(profile)
     assert f"Registered: {profile.aid}" in aun("register", profile.aid, "--type", "ai")
     assert f"Authenticated: {profile.aid}" in aun("login")
     assert "READY" in aun("status")
@@ -72,6 +78,21 @@ def test_the_command_line_registers_logs_in_and_finds_everything_well(town: Town
     town.profile("bobby")
     sent = aun("--json", "send", profile.aid, "note to self", "--no-encrypt")
     assert "message_id" in sent
+
+
+@pytest.mark.needs("mosquitto_pub", "mosquitto_sub")
+def test_the_command_line_talks_to_a_device_as_the_readme_says(town: Town) -> None:
+    Things(town)
+    [sensor] = [skill for skill in town.node.cli("skill", "list") if skill["kind"] == "sensor"]
+    profile = town.profile("alice")
+    aun = command_line(profile)
+    aun("register", profile.aid, "--type", "human")
+    aun("send", sensor["aid"], "temperature read")
+    for _ in range(20):
+        if "21.5" in (heard := aun("pull")):
+            return
+        time.sleep(0.5)
+    raise AssertionError(heard)
 
 
 def test_two_clients_ping_and_exchange_messages(town: Town) -> None:
@@ -349,6 +370,26 @@ def test_a_device_is_talked_to_by_message(town: Town) -> None:
     assert answer["from"] == sensor["aid"]
     assert "21.5" in answer["payload"]["text"]
     assert answer["payload"]["reply_to"] == sent["message_id"]
+
+
+@pytest.mark.needs("mosquitto_pub", "mosquitto_sub")
+def test_a_device_is_talked_to_sealed_and_answers_sealed(town: Town) -> None:
+    """What the SDK does by itself: nobody has to switch encryption off for a device."""
+    Things(town)
+    [sensor] = [skill for skill in town.node.cli("skill", "list") if skill["kind"] == "sensor"]
+    alice = town.agent("alice")
+    sent = alice.send(sensor["aid"], "temperature", encrypt=True)
+    assert sent["envelope"]["encrypted"] is True
+    [answer] = alice.heard("message.received", 1)
+    assert (answer["from"], answer["encrypted"]) == (sensor["aid"], True)
+    assert "21.5" in answer["payload"]["text"]
+    assert (answer["payload"]["reply_to"], answer["payload"]["auto"]) == (sent["message_id"], True)
+    tablet = town.start(alice.profile.another_device(town.folder / "tablet")).connect()
+    alice.send(sensor["aid"], "sing me a song", encrypt=True)
+    assert f"{sensor['id']}" in alice.heard("message.received", 2)[-1]["payload"]["text"]
+    assert sensor["id"] in tablet.texts(1)[-1]
+    stored = b"".join(path.read_bytes() for path in town.node.state_dir.glob("store/node.db*"))
+    assert b"sing me a song" not in stored
 
 
 def test_large_payloads_arrive(town: Town) -> None:

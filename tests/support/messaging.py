@@ -20,7 +20,7 @@ from edge.contract.wire import JsonLimits, dumps, loads
 from edge.dispatch.dispatcher import Dispatcher
 from edge.dispatch.hub import Hub
 from edge.dispatch.table import OpTable
-from edge.protocol import aun_events
+from edge.protocol import aun_events, keys
 from edge.protocol.aun import AunCodec
 from edge.services.message import MessageService
 from edge.session.channels import Channels, LiveChannel
@@ -199,6 +199,11 @@ class Post:
                     return
 
 
+def key_of(aid: str, generation: int) -> Any:
+    """The key of a device or service of the post office."""
+    return keys.derive(b"s" * 32, aid, generation)
+
+
 @asynccontextmanager
 async def post_office(
     folder: Path,
@@ -230,6 +235,7 @@ async def post_office(
             issuer=ISSUER,
             known=post.known,
             limits=post.limits,
+            key_of=key_of,
         )
         post.channels.on_admitted.append(post.service.connected)
         post.dispatcher = Dispatcher(OpTable(post.service, *services(post)), {"node": node})

@@ -2,7 +2,8 @@
 
 An automaton reads its inbox like anybody, behind a cursor, so nothing is forgotten by a restart: text by the fixed
 grammar and `{skill, params}` become a task, whose result is answered; anything else is answered by what is
-understood. Answers carry `reply_to` and `auto: true`; a message with `auto: true` is never answered.
+understood. Answers carry `reply_to` and `auto: true`; a message with `auto: true` is never answered. What came sealed
+is answered sealed.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any
 
-from edge.contract.errors import EdgeError, Unavailable
+from edge.contract.errors import EdgeError, RecipientsStale, Unavailable
 from edge.contract.event import Event, Fanout
 from edge.contract.op import Calls, Spawn
 from edge.contract.principal import AGENT_SCOPES, NODE, Kind, Principal
@@ -23,6 +24,7 @@ from edge.contract.wire import decode
 from edge.protocol import aid as aids
 from edge.protocol import grammar, parts
 from edge.protocol.aun_events import Delivery
+from edge.services.message.letters import Letters
 from edge.services.message.memory import acknowledged
 from edge.store import messages
 from edge.store.messages import ENCRYPTED, RECALLED, Message, Owed, Reader
@@ -33,7 +35,10 @@ AGAIN_US = 5 * SECOND
 """How long what the store refused waits for another try."""
 FINAL = frozenset({"completed", "failed", "canceled", "rejected"})
 
-SEALED = "This message is encrypted, and nothing here can read it: send it plain (`encrypt` false, `--no-encrypt`)."
+SEALED = (
+    "This message is encrypted in a way that nothing here can read: send it as the current SDK does, or plain "
+    "(`encrypt` false, `--no-encrypt`)."
+)
 
 Reply = Callable[[str, str, str, Mapping[str, Any]], Awaitable[None]]
 """Send a payload: from which AID, to whom, under which message id."""
@@ -52,10 +57,11 @@ class Automata:
         fanout: Fanout,
         issuer: str,
         reply: Reply,
+        letters: Letters,
     ) -> None:
         self._clock, self._stopped = clock, False
         self._node, self._gate, self._calls, self._spawn, self._fanout = node, gate, calls, spawn, fanout
-        self._reply = reply
+        self._reply, self._letters = reply, letters
         self._services = {f"{name}.{issuer}" for name in (*aids.SERVICES, "gateway")}
         self._callers: dict[tuple[str, int], Principal] = {}
         self._reading: set[str] = set()
@@ -123,8 +129,9 @@ class Automata:
             self._reading.discard(aid)
 
     async def _take(self, row: Message, who: Principal | None) -> None:
-        payload = decode(row.payload, dict[str, Any])
-        silent = payload.get("auto") is True or row.flags & RECALLED or not _from_agent(row.sender)
+        sealed = bool(row.flags & ENCRYPTED)
+        payload = await self._letters.open(row) if sealed else decode(row.payload, dict[str, Any])
+        silent = (payload or {}).get("auto") is True or row.flags & RECALLED or not _from_agent(row.sender)
         owed = None
         if not silent:
             who = who or Principal(Kind.AGENT, row.sender, AGENT_SCOPES, "aun")
@@ -134,23 +141,24 @@ class Automata:
             self._due[owed.task_id] = owed
             await self._settle(owed.task_id)
 
-    async def _understand(self, row: Message, payload: dict[str, Any], who: Principal) -> Owed | None:
-        """Make a task of a message, or answer it at once."""
+    async def _understand(self, row: Message, payload: dict[str, Any] | None, who: Principal) -> Owed | None:
+        """Make a task of a message, or answer it at once. Without a payload it could not be opened."""
         skills = [skill for skill in self._gate.skills() if row.aid in self._services or skill.aid == row.aid]
-        sealed = bool(row.flags & ENCRYPTED)
-        said = None if sealed else _said(payload)
+        said = None if payload is None else _said(payload)
+        sealed = payload is not None and bool(row.flags & ENCRYPTED)
         try:
             if said is not None and grammar.aim(said, {}, skills) is not None:
                 key = hashlib.sha256(f"{row.aid}|{row.seq}".encode()).hexdigest()[:32]
                 task = {"to": row.aid, "input": {"type": "parts", "parts": list(said)}, "idempotency_key": key}
                 made = await self._calls.call("task.create", task, who)
-                return Owed(_field(made, "task_id"), row.aid, row.sender, row.message_id)
-            answer = f"{SEALED}\n" * sealed + parts.texts(grammar.question(skills))
+                return Owed(_field(made, "task_id"), row.aid, row.sender, row.message_id, sealed)
+            answer = f"{SEALED}\n" * (payload is None) + parts.texts(grammar.question(skills))
         except Unavailable:
             raise
         except EdgeError as error:
             answer = error.message
-        await self._send(row.aid, row.sender, row.message_id, f"re-{_digest(row)}", {"text": answer})
+        at_once = Owed("", row.aid, row.sender, row.message_id, sealed)
+        await self._send(at_once, f"re-{_digest(row)}", {"text": answer})
         return None
 
     def _task_moved(self, event: Event) -> None:
@@ -180,19 +188,27 @@ class Automata:
             return
         final = status in FINAL
         body = _outcome(task) | {"task_id": task_id, "status": status}
-        await self._send(owed.aid, owed.sender, owed.message_id, f"re-{task_id}" + ("" if final else "-ask"), body)
+        await self._send(owed, f"re-{task_id}" + ("" if final else "-ask"), body)
         if final and task_id in self._due:
             await self._node.commit(lambda unit: messages.paid(unit, task_id))
             self._due.pop(task_id, None)
 
-    async def _send(self, aid: str, to: str, reply_to: str, message_id: str, body: Mapping[str, Any]) -> None:
-        payload = {"type": "text", **body, "reply_to": reply_to, "auto": True}
+    async def _send(self, owed: Owed, message_id: str, body: Mapping[str, Any]) -> None:
+        payload = {"type": "text", **body, "reply_to": owed.message_id, "auto": True}
         try:
-            await self._reply(aid, to, message_id, payload)
+            try:
+                await self._post(owed, message_id, payload)
+            except RecipientsStale:  # another device of theirs has come meanwhile
+                await self._post(owed, message_id, payload)
         except Unavailable:
             raise
         except EdgeError as error:
-            logger.warning("answer of %s to %s was not accepted: %s", aid, to, error)
+            logger.warning("answer of %s to %s was not accepted: %s", owed.aid, owed.sender, error)
+
+    async def _post(self, owed: Owed, message_id: str, payload: Mapping[str, Any]) -> None:
+        if owed.sealed:
+            payload = await self._letters.seal(owed.aid, owed.sender, message_id, payload)
+        await self._reply(owed.aid, owed.sender, message_id, payload)
 
 
 def _unread(unit: Unit, reader: Reader) -> list[Message]:

@@ -26,6 +26,7 @@ from edge.services.message.catalogue import CatalogueService
 from edge.services.message.drafts import Drafts
 from edge.services.message.inbox import InboxService
 from edge.services.message.keys import KeyService
+from edge.services.message.letters import KeyOf, Letters
 from edge.services.message.memory import Known, Memory
 from edge.services.message.post import PostService
 from edge.services.message.reads import ReadService
@@ -57,9 +58,12 @@ class MessageService(PostService, InboxService, CatalogueService, KeyService, Re
         issuer: str,
         known: Known,
         limits: Limits,
+        key_of: KeyOf,
     ) -> None:
+        """`key_of` gives the key of a device or service, so that it reads what is sealed for it."""
         memory, drafts = Memory(clock, fanout, limits), Drafts(clock, known, issuer, limits)
-        self._automata = Automata(node, clock, gate, calls, spawn, fanout, issuer, self._reply)
+        letters = Letters(node, clock, key_of)
+        self._automata = Automata(node, clock, gate, calls, spawn, fanout, issuer, self._reply, letters)
         PostService.__init__(self, node, clock, presence, memory, drafts, limits, self._automata.received)
         InboxService.__init__(self, node, clock, presence, memory, issuer, limits)
         CatalogueService.__init__(self, node, memory, limits)

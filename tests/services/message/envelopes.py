@@ -1,4 +1,4 @@
-"""V2 envelopes and device keys in the form that the current SDK sends; nobody here can decrypt them."""
+"""V2 envelopes and device keys in the form that the current SDK sends; the made-up ones here open for nobody."""
 
 from __future__ import annotations
 
