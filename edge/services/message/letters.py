@@ -44,7 +44,10 @@ class Letters:
         self._node, self._clock, self._key_of = node, clock, key_of
 
     async def open(self, row: Message) -> dict[str, Any] | None:
-        """The payload of a sealed row in a hosted AID's inbox; None when it cannot be read here. Raises `Unavailable`."""
+        """The payload of a sealed row in a hosted AID's inbox; None when it cannot be read here.
+
+        Raises `Unavailable`.
+        """
         if not row.flags & V2:
             return None
         try:
