@@ -92,7 +92,8 @@ _OLD_LEAVERS = "SELECT 1 FROM group_leaver WHERE at_ms < ? LIMIT 1"
 _FORGET_LEAVERS = "DELETE FROM group_leaver WHERE at_ms < ? RETURNING gid, aid"
 _SHUT_COLUMNS = "gid, what, subject, by, reason, until_ms, created_ms"
 _PUT_SHUT = f"INSERT OR REPLACE INTO group_shut ({_SHUT_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?)"
-_OPEN = "DELETE FROM group_shut WHERE gid = ? AND what = ? AND subject = ? RETURNING subject"
+_OPEN = "DELETE FROM group_shut WHERE gid = ? AND what = ? AND subject = ? RETURNING until_ms = 0 OR until_ms > ?"
+_FORGET_SHUTS = "DELETE FROM group_shut WHERE gid = ? AND until_ms <> 0 AND until_ms <= ?"
 _SHUTS = f"""SELECT {_SHUT_COLUMNS} FROM group_shut WHERE gid = ? AND what = ? AND (until_ms = 0 OR until_ms > ?)
     ORDER BY created_ms, subject"""
 _IS_SHUT = """SELECT 1 FROM group_shut WHERE gid = ? AND what = ? AND subject = ?
@@ -332,9 +333,15 @@ def shut(unit: Unit, row: Shut) -> None:
     unit.run(_PUT_SHUT, msgspec.structs.astuple(row))
 
 
-def lift(unit: Unit, gid: str, what: str, subject: str) -> bool:
-    """End a ban or block; whether there was one."""
-    return bool(unit.run(_OPEN, (gid, what, subject)))
+def lift(unit: Unit, gid: str, what: str, subject: str, now_ms: int) -> bool:
+    """End a ban or block; whether there was one in force."""
+    found = unit.run(_OPEN, (gid, what, subject, now_ms))
+    return bool(found and found[0][0])
+
+
+def forget_shuts(unit: Unit, gid: str, now_ms: int) -> None:
+    """Remove the bans of a group that have ended by themselves."""
+    unit.run(_FORGET_SHUTS, (gid, now_ms))
 
 
 def shuts(unit: Unit, gid: str, what: str, now_ms: int) -> list[Shut]:

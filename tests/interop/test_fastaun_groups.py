@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import shutil
+import sqlite3
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +69,16 @@ class Town:
         made = self.start(Profile(self.node, name, self.folder / name))
         made.register().connect(options=options)
         return made
+
+    def acked(self, gid: str, member: Member) -> int:
+        """The last message that a member has acked, as the files of the ended node have it."""
+        copy = self.folder / "files"
+        shutil.copytree(self.node.state_dir / "store", copy, dirs_exist_ok=True)
+        with closing(sqlite3.connect(copy / "node.db")) as conn:
+            [(seq,)] = conn.execute(
+                "SELECT coalesce(max(seq), 0) FROM group_cursor WHERE gid = ? AND aid = ?", (gid, member.aid)
+            )
+        return int(seq)
 
     def again(self, member: Member) -> Member:
         """The client's process dies and another one takes its place."""
@@ -215,12 +227,17 @@ def test_a_recall_reaches_who_was_there_and_who_was_away(town: Town) -> None:
 
 
 @pytest.mark.parametrize("end", ["stop", "kill"])
-def test_nothing_said_is_lost_when_the_node_goes_in_the_middle(town: Town, end: str) -> None:
+def test_nothing_said_is_lost_and_nothing_acked_comes_again_when_the_node_goes_in_the_middle(
+    town: Town, end: str
+) -> None:
     alice, bob = town.member("alice", **SOON), town.member("bobby", **SOON)
     gid = found_group(alice, bob)
+    # Nothing sealed before a kill: the SDK answers each sealed message with a new prekey, and throws its private half
+    # away when the answer to group.v2.put_group_pk is lost, though the node may have it on disk and hand it out.
     for number in range(4):
-        alice.say(gid, f"before {number}", encrypt=number % 2 == 0)
+        alice.say(gid, f"before {number}", encrypt=end == "stop" and number % 2 == 0)
     getattr(town.node, end)()
+    acked = town.acked(gid, bob)
     town.node.start()
     for member in (alice, bob):
         member.do("until_ready")
@@ -228,9 +245,16 @@ def test_nothing_said_is_lost_when_the_node_goes_in_the_middle(town: Town, end: 
     assert sent == [5, 6, 7, 8]
     said = [f"{when} {number}" for when in ("before", "after") for number in range(4)]
     heard = bob.read(len(said))
-    while len(dict.fromkeys(heard)) < len(said):  # at least once: what bob had not acked yet may come again
-        heard = bob.read(len(heard) + 1)
+    while len(dict.fromkeys(heard)) < len(said):
+        more = bob.read(len(heard) + 1)
+        assert len(more) > len(heard), f"not heard: {sorted(set(said) - set(heard))}"
+        heard = more
     assert list(dict.fromkeys(heard)) == said
+    # A client that had heard a message but not acked it pulls it again, and its SDK forgets at every reconnect what it
+    # had handed out (aun_core/_client/runtime.py, reset_seq_tracking_state). What was acked never comes again.
+    again = {text for text in said if heard.count(text) > 1}
+    assert again <= set(said[acked:4])
+    assert len(heard) == len(said) + len(again)
     bob.say(gid, "heard you")
     assert alice.read(1) == ["heard you"]
     nothing_was_lost(alice, bob)

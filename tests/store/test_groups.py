@@ -208,8 +208,8 @@ async def test_g_9_a_ban_ends_when_its_time_is_over_or_when_it_is_lifted(tmp_pat
         assert [one.subject for one in listed] == [CAROL, BOB]
         assert [one.subject for one in await node.read(lambda unit: groups.shuts(unit, GID, groups.BAN, 100))] == [BOB]
         assert not await node.read(lambda unit: groups.is_shut(unit, GID, groups.BLOCK, BOB, 1))
-        assert not await node.commit(lambda unit: groups.lift(unit, GID, groups.BLOCK, BOB))
-        assert await node.commit(lambda unit: groups.lift(unit, GID, groups.BAN, BOB))
+        assert not await node.commit(lambda unit: groups.lift(unit, GID, groups.BLOCK, BOB, 1_500))
+        assert await node.commit(lambda unit: groups.lift(unit, GID, groups.BAN, BOB, 1_500))
         assert not await banned(BOB, 1)
 
 

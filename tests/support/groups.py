@@ -72,10 +72,15 @@ async def square(
     clock: FakeClock | None = None,
     limits: Mapping[str, int] | None = None,
     incarnation: int = 0,
+    synchronous: str = "FULL",
+    made_us: int = 0,
 ) -> AsyncIterator[Square]:
-    """A group service in `folder`; opening the same folder again is a restart."""
+    """A group service in `folder`; opening the same folder again is a restart.
+
+    `made_us` is when the node's keys were made, now by default.
+    """
     clock = clock or FakeClock()
-    identity = _identity(clock.wall(clock.now())[0])
+    identity = _identity(made_us or clock.wall(clock.now())[0])
     made: list[GroupService] = []
 
     def services(post: Post) -> Sequence[object]:
@@ -95,7 +100,9 @@ async def square(
         )
         return made[0].parts
 
-    async with post_office(folder, clock=clock, limits=limits, services=services, incarnation=incarnation) as post:
+    async with post_office(
+        folder, clock=clock, limits=limits, services=services, incarnation=incarnation, synchronous=synchronous
+    ) as post:
         [service] = made
         post.channels.on_admitted.append(service.connected)
         service.start()

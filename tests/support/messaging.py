@@ -214,13 +214,19 @@ async def post_office(
     services: Callable[[Post], Sequence[object]] = lambda post: (),
     incarnation: int = 0,
     before: Callable[[Post], None] = lambda post: None,
+    synchronous: str = "FULL",
 ) -> AsyncIterator[Post]:
     """A message service in `folder`; opening the same folder again is a restart. `before` runs before its start."""
     post = Post(clock or FakeClock(), Limits(dict(limits or {})))
     async with (
         asyncio.TaskGroup() as group,
         database(
-            folder, clock=post.clock, incarnation=incarnation, fanout=post.hub.publish, limits=post.limits
+            folder,
+            clock=post.clock,
+            incarnation=incarnation,
+            fanout=post.hub.publish,
+            limits=post.limits,
+            synchronous=synchronous,
         ) as node,
     ):
         post.node, post._spawn = node, group.create_task

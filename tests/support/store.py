@@ -29,10 +29,12 @@ async def database(
     wear_window_us: int = 0,
     limits: Limits | None = None,
     marks: Marks | None = None,
+    synchronous: str = "FULL",
 ) -> AsyncIterator[Database]:
     """`node.db` or `hot.db` in `folder`, migrated and open; closed cleanly at the end.
 
-    `extra` are migrations of the test's own tables.
+    `extra` are migrations of the test's own tables. `synchronous` OFF is for tests that commit thousands of times and
+    whose worst is a kill.
     """
     opened = Database(
         folder / f"{name}.db",
@@ -44,6 +46,7 @@ async def database(
         wear_window_us=wear_window_us,
         limits=limits,
         marks=marks,
+        synchronous=synchronous,
         migrations=[*MIGRATIONS, *extra],
     )
     await opened.open()

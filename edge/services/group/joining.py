@@ -270,7 +270,7 @@ class JoinService(Service):
             f"gi-{secrets.token_hex(12)}", seat.gid, invitee, seat.aid, kind, group_joins.PENDING, now_ms, now_ms
         )
         group_joins.add_invite(unit, made, self._limits[bounds.INVITES])
-        self._room.tell(unit, seat.gid, "group.invite_created", (invitee,), **_told(made), name=seat.group.name)
+        self._room.tell(unit, seat.gid, "group.invite_created", (invitee,), **views.told([made]), name=seat.group.name)
         return {**views.invite(made), "invite": views.invite(made)}
 
     @op("group.list_my_invites", scope="group:read", wire={"aun": ("group.list_my_invites",)}, raises=(NotPermitted,))
@@ -299,8 +299,9 @@ class JoinService(Service):
         found = self._waiting(call, unit)
         group = self._room.group(unit, found.gid)
         self._room.capable(call, group)
+        every = group_joins.invites(unit, found.gid, found.invitee)
         group, member = self._room.let_in(unit, group, found.invitee, "joined", found.invitee, kind=found.kind)
-        answer = self._end(unit, found, group_joins.ACCEPTED, whole=True)
+        answer = _ended(found, every, [], group_joins.ACCEPTED)
         answer.group, answer.member = views.group(unit, group), views.member(member)
         return answer
 
@@ -348,7 +349,6 @@ class JoinService(Service):
         rules = self._rules(unit, group)
         if rules["mode"] == OPEN or group_rules.approved(aid, rules["auto_approve_patterns"]):
             joined, member = self._room.let_in(unit, group, aid, "joined", aid)
-            self._settled(unit, group.gid, aid)
             named: dict[str, Any] = {"group_id": group.gid, "group_aid": group.gid}
             return JoinAnswer(status="joined", group=views.group(unit, joined), member=views.member(member), **named)
         return self._ask(unit, group, aid, asked, rules)
@@ -471,7 +471,6 @@ class JoinService(Service):
         self._room.capable(call, group)
         group, member = self._room.let_in(unit, group, aid, "invite_code_used", aid)
         group_joins.use(unit, found.code)
-        self._settled(unit, group.gid, aid)
         used = msgspec.structs.replace(found, used=found.used + 1)
         shown = {**views.code(used, now_ms), "used_by": aid}
         return Joined("joined", views.group(unit, group), views.member(member), shown)
@@ -529,16 +528,11 @@ class JoinService(Service):
 
     def _end(self, unit: Unit, found: Invite, status: str, *, whole: bool) -> InviteEnded:
         """End one invitation, or all of this AID to this group, and say so to the invitee."""
-        now_ms = unit.wall_us // 1000
         all_of_them = group_joins.invites(unit, found.gid, found.invitee)
         ended = all_of_them if whole else [found]
-        for one in ended:
-            group_joins.settle(unit, one.invite_id, status, now_ms)
-        left = [one.invite_id for one in all_of_them if one not in ended]
-        ids = [one.invite_id for one in ended]
-        told = {**_told(found), "invite_ids": ids, "status": status, "pending_invite_ids": left}
-        self._room.tell(unit, found.gid, "group.invite_finalized", (found.invitee,), **told)
-        return InviteEnded(status, found.invite_id, found.gid, found.gid, found.invitee, ids, pending_invite_ids=left)
+        left = [one for one in all_of_them if one not in ended]
+        self._room.end_invites(unit, ended, left, status)
+        return _ended(found, ended, left, status)
 
     def _rules(self, unit: Unit, group: Group) -> dict[str, Any]:
         """How one comes in."""
@@ -600,23 +594,7 @@ class JoinService(Service):
             self._room.tell(unit, group.gid, "group.changed", (aid,), **told)
         return Reviewed(status=status, request=views.request(done), group=views.group(unit, group), member=member)
 
-    def _settled(self, unit: Unit, gid: str, aid: str) -> None:
-        """Somebody who came in another way waits no longer."""
-        found, now_ms = group_joins.request(unit, gid, aid), unit.wall_us // 1000
-        if found is not None and found.status == group_joins.PENDING:
-            done = msgspec.structs.replace(found, status=group_joins.APPROVED, updated_ms=now_ms)
-            group_joins.put_request(unit, done)
-        for one in group_joins.invites(unit, gid, aid):
-            self._end(unit, one, group_joins.ACCEPTED, whole=False)
 
-
-def _told(found: Invite) -> dict[str, object]:
-    return {
-        "invitee_aid": found.invitee,
-        "invite_id": found.invite_id,
-        "invite_ids": [found.invite_id],
-        "inviter_aid": found.inviter,
-        "inviter_aids": [found.inviter],
-        "member_type": found.kind,
-        "status": found.status,
-    }
+def _ended(found: Invite, ended: list[Invite], left: list[Invite], status: str) -> InviteEnded:
+    ids, waiting = [one.invite_id for one in ended], [one.invite_id for one in left]
+    return InviteEnded(status, found.invite_id, found.gid, found.gid, found.invitee, ids, pending_invite_ids=waiting)

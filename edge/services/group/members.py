@@ -448,8 +448,9 @@ class MemberService(Service):
     def unban(self, call: Call[Subject], unit: Unit) -> Lifted:
         """End a ban; ending none is no error."""
         seat, subject = self._room.enter(unit, call, ADMIN), call.params.named()
-        self._below(unit, seat, subject)
-        if groups.lift(unit, seat.gid, BAN, subject):
+        if seat.member.role != OWNER:  # who was made owner while banned can end that
+            self._below(unit, seat, subject)
+        if groups.lift(unit, seat.gid, BAN, subject, unit.wall_us // 1000):
             self._room.changed(unit, seat.group, "member_unbanned", seat.aid, aid=subject, member_aid=subject)
         return Lifted(seat.gid, seat.gid, subject, "removed", subject)
 
@@ -478,7 +479,7 @@ class MemberService(Service):
     def unblock(self, call: Call[Subject], unit: Unit) -> Lifted:
         """End a block; ending none is no error."""
         seat, subject = self._blocking(call, unit)
-        if groups.lift(unit, seat.gid, BLOCK, subject):
+        if groups.lift(unit, seat.gid, BLOCK, subject, unit.wall_us // 1000):
             self._room.changed(unit, seat.group, "member_unblocked", seat.aid, aid=subject, member_aid=subject)
         return Lifted(seat.gid, seat.gid, subject, "removed")
 
@@ -536,7 +537,9 @@ class MemberService(Service):
 
     def _shut(self, unit: Unit, seat: Seat, what: str, subject: str, reason: str, until_ms: int) -> Shut:
         now_ms = unit.wall_us // 1000
-        if len(groups.shuts(unit, seat.gid, what, now_ms)) >= self._limits[bounds.SHUTS]:
+        groups.forget_shuts(unit, seat.gid, now_ms)
+        others = [one for one in groups.shuts(unit, seat.gid, what, now_ms) if one.subject != subject]
+        if len(others) >= self._limits[bounds.SHUTS]:
             raise self._limits.refuse(bounds.SHUTS, seat.gid)
         row = Shut(
             gid=seat.gid,

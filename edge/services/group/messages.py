@@ -369,12 +369,16 @@ class MessageService(Service):
         deaf = {one.subject for one in groups.shuts(unit, seat.gid, groups.BLOCK, unit.wall_us // 1000)}
         audience = frozenset(groups.member_aids(unit, seat.gid)) - deaf
         unit.emit(Event(MESSAGES, seat.gid, seq, CREATED, dumps(views.delivery(said)), audience))
+        self._make_room(unit, seat.gid)
+        return said, seq
+
+    def _make_room(self, unit: Unit, gid: str) -> None:
+        """The oldest messages go when there are more than a group may have."""
         rows, octets = self._limits[bounds.ROWS], self._limits[bounds.OCTETS]
-        have = group_logs.usage(unit, seat.gid)
+        have = group_logs.usage(unit, gid)
         if have[0] > rows or have[1] > octets:
             self._limits.hit(bounds.ROWS if have[0] > rows else bounds.OCTETS)
-            group_logs.evict(unit, seat.gid, rows, octets)
-        return said, seq
+            group_logs.evict(unit, gid, rows, octets)
 
     def _again(self, unit: Unit, seat: Seat, message_id: str) -> tuple[Said, int] | None:
         """The first message with this id, if there was one (G-21)."""
@@ -453,6 +457,7 @@ class MessageService(Service):
             payload=payload,
         )
         seq = group_logs.add(unit, notice)
+        self._make_room(unit, seat.gid)
         told = {**facts, "seq": seq, "message_id": notice.message_id, "tombstone_message_id": notice.message_id}
         noted: dict[str, Any] = {**told, "event_type": RECALLED}
         self._room.changed(unit, seat.group, "message_recalled", seat.aid, **noted)

@@ -31,7 +31,9 @@ from edge.protocol import aid as aids
 from edge.protocol import aun, aun_group_events, group_ids, group_rules
 from edge.protocol.group_rules import ADMIN, MEMBER, RANKS
 from edge.services.group import limits as bounds
-from edge.store import group_keys, group_logs, groups
+from edge.services.group import views
+from edge.store import group_joins, group_keys, group_logs, groups
+from edge.store.group_joins import Invite
 from edge.store.group_logs import Place
 from edge.store.groups import Group, Member
 from edge.store.keyring import Identity
@@ -208,7 +210,24 @@ class Room:
         groups.join(unit, member)
         named: dict[str, Any] = {"member_aid": aid, "joined_aid": aid, "aid": aid, "role": role}
         self.changed(unit, group, action, actor, **named, old_epoch=group.legacy_epoch)
+        self._waits_no_longer(unit, group.gid, aid, now_ms)
         return self.group(unit, group.gid), member
+
+    def end_invites(self, unit: Unit, ended: list[Invite], left: list[Invite], status: str) -> None:
+        """End invitations of one AID to one group, and say so to the invitee; `left` wait on."""
+        for one in ended:
+            group_joins.settle(unit, one.invite_id, status, unit.wall_us // 1000)
+        told = {**views.told(ended), "status": status, "pending_invite_ids": [one.invite_id for one in left]}
+        self.tell(unit, ended[0].gid, "group.invite_finalized", (ended[0].invitee,), **told)
+
+    def _waits_no_longer(self, unit: Unit, gid: str, aid: str, now_ms: int) -> None:
+        """Whoever is in, by whichever way, has no request and no invitation that waits."""
+        asked = group_joins.request(unit, gid, aid)
+        if asked is not None and asked.status == group_joins.PENDING:
+            done = msgspec.structs.replace(asked, status=group_joins.APPROVED, updated_ms=now_ms)
+            group_joins.put_request(unit, done)
+        if invited := group_joins.invites(unit, gid, aid):
+            self.end_invites(unit, invited, [], group_joins.ACCEPTED)
 
     def put_out(self, unit: Unit, seat: Seat, member: Member, action: str, **fields: object) -> Group:
         """Somebody goes: told to everybody, them included; their keys are forgotten."""

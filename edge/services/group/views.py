@@ -113,6 +113,19 @@ def shut(row: Shut) -> dict[str, Any]:
     return shown | {"blocked_by": row.by}
 
 
+def told(found: list[Invite]) -> dict[str, Any]:
+    """What the invitee hears of invitations to one group."""
+    return {
+        "invitee_aid": found[0].invitee,
+        "invite_id": found[0].invite_id,
+        "invite_ids": [one.invite_id for one in found],
+        "inviter_aid": found[0].inviter,
+        "inviter_aids": [one.inviter for one in found],
+        "member_type": found[0].kind,
+        "status": found[0].status,
+    }
+
+
 def invite(found: Invite) -> dict[str, Any]:
     """One invitation."""
     return {

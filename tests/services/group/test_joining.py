@@ -145,6 +145,31 @@ async def test_a_member_that_comes_in_another_way_waits_no_longer(tmp_path: Path
         assert (await town.bob.call("group.list_my_invites"))["total"] == 0
 
 
+@pytest.mark.parametrize("way", ["added", "approved", "accepted", "open"])
+async def test_whoever_is_in_waits_no_longer_whichever_way_they_came(tmp_path: Path, way: str) -> None:
+    async with square(tmp_path) as town:
+        gid = await town.found(admins=[town.carol])
+        await ask(town.bob, gid)
+        ids = [
+            (await one.call("group.invite_member", group_id=gid, aid=BOB))["invite_id"]
+            for one in (town.alice, town.carol)
+        ]
+        bob = await town.post.connect(BOB, "b", announced=PEER)
+        if way == "added":
+            await town.alice.call("group.add_member", group_id=gid, aid=BOB)
+        elif way == "approved":
+            await town.alice.call("group.review_join_request", group_id=gid, aid=BOB)
+        elif way == "accepted":
+            await town.bob.call("group.accept_invite", invite_id=ids[1])
+        else:
+            await town.alice.call("group.update_rules", group_id=gid, mode="open")
+            await town.bob.call("group.request_join", group_id=gid)
+        assert (await town.alice.call("group.list_join_requests", group_id=gid))["total"] == 0
+        assert (await town.bob.call("group.list_my_invites"))["total"] == 0
+        [told] = await bob.events("group.invite_finalized")
+        assert (told["status"], sorted(told["invite_ids"]), told["pending_invite_ids"]) == ("accepted", sorted(ids), [])
+
+
 async def test_members_see_how_one_comes_in(tmp_path: Path) -> None:
     async with square(tmp_path) as town:
         gid = await town.found(town.bob, join_mode="approval", join_question="Why?", max_pending=7)

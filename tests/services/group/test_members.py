@@ -313,6 +313,33 @@ async def test_only_so_many_are_banned(tmp_path: Path) -> None:
         await town.alice.call("group.ban", group_id=gid, aid=BOB)
         with pytest.raises(RateLimited, match=r"group\.bans"):
             await town.alice.call("group.ban", group_id=gid, aid=CAROL)
+        longer = await town.alice.call("group.ban", group_id=gid, aid=BOB, expires_in_seconds=60)
+        assert longer["ban"]["expires_at"] > 0
+
+
+@pytest.mark.limit("group.bans")
+async def test_a_ban_that_has_ended_by_itself_takes_no_room_and_cannot_be_lifted(tmp_path: Path) -> None:
+    async with square(tmp_path, limits={"group.bans": 1}) as town:
+        gid = await town.found()
+        for aid in (BOB, CAROL, DAVE):
+            await town.alice.call("group.ban", group_id=gid, aid=aid, expires_in_seconds=60)
+            town.clock.advance(60 * SECOND)
+        rows = await town.post.node.read(lambda unit: unit.run("SELECT subject FROM group_shut"))
+        assert rows == [(DAVE,)]
+        before = await events(town.alice, gid)
+        assert (await town.alice.call("group.unban", group_id=gid, aid=DAVE))["status"] == "removed"
+        assert await events(town.alice, gid) == before
+
+
+async def test_who_is_made_owner_while_banned_can_end_that(tmp_path: Path) -> None:
+    async with square(tmp_path) as town:
+        gid = await town.found(town.bob)
+        await town.alice.call("group.ban", group_id=gid, aid=BOB)
+        await town.alice.call("group.transfer_owner", group_id=gid, new_owner=BOB)
+        with pytest.raises(RoleInsufficient):
+            await town.alice.call("group.unban", group_id=gid, aid=BOB)
+        await town.bob.call("group.unban", group_id=gid, aid=BOB)
+        assert (await say(town.bob, gid))["seq"] == 1
 
 
 @pytest.mark.limit("group.status_length")

@@ -320,6 +320,17 @@ async def test_a_full_group_forgets_its_oldest_messages_and_says_so(tmp_path: Pa
         assert (await say(town.alice, gid, message_id="m-0"))["seq"] == 6
 
 
+@pytest.mark.limit("group.rows")
+async def test_notices_of_recalls_take_room_like_any_message(tmp_path: Path) -> None:
+    async with square(tmp_path, limits={"group.rows": 3}) as town:
+        gid = await town.found()
+        ids = [(await say(town.alice, gid))["message_id"] for _ in range(3)]
+        await town.alice.call("group.recall", group_id=gid, message_ids=ids)
+        assert await seqs(town.alice, gid) == [4, 5, 6]
+        found = await town.post.node.read(lambda unit: ledger.gaps(unit, group_logs.MESSAGES, gid))
+        assert sum(gap.count for gap in found) == 3
+
+
 @pytest.mark.limit("group.octets")
 async def test_a_group_holds_only_so_many_octets(tmp_path: Path) -> None:
     async with square(tmp_path, limits={"group.octets": 200}) as town:
