@@ -30,7 +30,7 @@ from edge.store.readers import Readers, ReadJob
 from edge.store.reserve import Reserve
 from edge.store.sightings import Sightings
 from edge.store.snapshot import Progress
-from edge.store.unreadable import Unreadable
+from edge.store.unreadable import Mended, Unreadable
 from edge.store.writer import BulkJob, ControlJob, Figures, Job, UnitJob, Writer
 
 T = TypeVar("T")
@@ -265,14 +265,25 @@ class Database:
     async def read(self, work: Callable[[Unit], T]) -> T:
         """Run a read-only unit on a reader thread; `TimedOut` after a second.
 
-        Rows that it cannot read (`Unreadable`) are declared lost in a unit of their own, and it runs again.
+        Rows that it cannot read (`Unreadable`), and the writer's connection neither, are declared lost, and it runs
+        again.
         """
+
+        def look_again(unit: Unit) -> T | Mended:
+            try:
+                return work(unit)
+            except Unreadable as found:
+                return Mended(found.mend(unit))
+
         for _ in range(MENDS):
             try:
                 return await self._read(work)
-            except Unreadable as found:
-                lost = await self.commit(found.mend)
-                logger.error("%s: %d rows cannot be read and are declared lost", self.name, lost)
+            except Unreadable:
+                found = await self.commit(look_again)
+            if not isinstance(found, Mended):
+                logger.error("%s: a reader met rows that it cannot read; the writer can", self.name)
+                return found
+            logger.error("%s: %d rows cannot be read and are declared lost", self.name, found.lost)
         return await self._read(work)
 
     async def _read(self, work: Callable[[Unit], T]) -> T:

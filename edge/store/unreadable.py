@@ -25,6 +25,12 @@ class Unreadable(Exception):
         super().__init__("stored rows cannot be read")
 
 
+class Mended(msgspec.Struct, frozen=True):
+    """How many rows a `mend` declared lost."""
+
+    lost: int
+
+
 class _Object(msgspec.Struct):
     """Any JSON object."""
 

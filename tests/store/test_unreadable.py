@@ -9,6 +9,7 @@ import pytest
 from edge.contract.store import Unit
 from edge.store import ledger
 from edge.store.database import MENDS
+from edge.store.unit import ReadUnit
 from edge.store.unreadable import REASON, Unreadable, is_array, is_object, lose
 from tests.support.store import database
 
@@ -59,4 +60,16 @@ async def test_a_read_that_never_mends_ends(tmp_path: Path) -> None:
 
         with pytest.raises(Unreadable):
             await node.read(work)
-        assert tries == MENDS + 1
+        assert tries == 2 * MENDS + 1
+
+
+async def test_what_only_a_readers_memory_has_wrong_is_not_lost(tmp_path: Path) -> None:
+    async with database(tmp_path) as node:
+
+        def work(unit: Unit) -> str:
+            if isinstance(unit, ReadUnit):
+                raise Unreadable(lambda unit: 1)
+            return "read"
+
+        assert await node.read(work) == "read"
+        assert await node.read(ledger.recent) == []

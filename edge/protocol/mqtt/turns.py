@@ -92,7 +92,7 @@ class Turns(Delivery):
         journaled, self.journaled = self.journaled, set()
         hold, urgent = Hold(), Hold()
         kept = self._offer(batch, alarms, hold, urgent, bool(acks or awaited)) if batch else set()
-        both = kept & journaled if journaled else kept and journaled
+        both = kept & journaled
         on_journal = {hold: bool(both - alarms), urgent: bool(both & alarms)}
         for waits_for, connection, reply in acks:
             mine = urgent if waits_for in alarms or waits_for == URGENT else hold
