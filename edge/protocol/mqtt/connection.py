@@ -18,7 +18,7 @@ from edge.protocol.mqtt.message import Message
 from edge.protocol.mqtt.properties import Prop, Properties
 from edge.protocol.mqtt.reasons import CONNACK_311, FROM_CLIENT, Packet, Reason
 from edge.protocol.mqtt.router import ALARM, Route
-from edge.protocol.mqtt.session import Outgoing, Session
+from edge.protocol.mqtt.session import UNRELEASED_COST, Outgoing, Session
 from edge.protocol.mqtt.wire import AT_ONCE, JOURNAL, State, Wire
 
 if TYPE_CHECKING:
@@ -372,24 +372,50 @@ class Connection(AckLine):
             self._count_unacked()
         publish = Publish(topic, packet.payload, packet.qos, packet.retain, self.who, broker.stamp)
         if refusal is not None:
-            broker.refused(publish, self, refusal)
-            if packet.qos:
-                kind = Packet.PUBACK if packet.qos == 1 else Packet.PUBREC
-                reason = refusal if self.version == V5 else 0
-                self.unacked += packet.qos == 1
-                self.ack(
-                    AT_ONCE if reason else JOURNAL,
-                    codec.encode(codec.Ack(kind, packet.packet_id, reason), self.version),
-                )
+            self._refused(publish, packet, refusal)
             return
         assert route is not None  # noqa: S101 - no refusal
         message = messages.make(publish, packet.properties, self.session, route.head)
         if packet.qos == 2:
-            self._on_publish2(packet.packet_id, message, route)
+            if self._burdened(packet.packet_id, message):
+                self._refused(publish, packet, Reason.QUOTA_EXCEEDED)
+            else:
+                self._on_publish2(packet.packet_id, message, route)
         elif packet.qos:
             broker.accept(message, route, self, b"\x40\x02" + packet.packet_id.to_bytes(2, "big"))
         else:
             broker.accept(message, route, self, None)
+
+    def _refused(self, publish: Publish, packet: codec.PublishPacket, refusal: Reason) -> None:
+        """Not taken: version 5 is told why, 3.1.1 has no way to be told (MQTT-3.3.5-2)."""
+        self.broker.refused(publish, self, refusal)
+        if packet.qos:
+            kind = Packet.PUBACK if packet.qos == 1 else Packet.PUBREC
+            reason = refusal if self.version == V5 else 0
+            self.unacked += packet.qos == 1
+            self.ack(
+                AT_ONCE if reason else JOURNAL,
+                codec.encode(codec.Ack(kind, packet.packet_id, reason), self.version),
+            )
+
+    def _burdened(self, packet_id: int, message: Message) -> bool:
+        """Whether what the session has not released leaves no room for another message of a version 5 client.
+
+        A 3.1.1 client cannot be refused, and left unread it could not release either: it is closed, and when it is
+        back sends PUBREL for the oldest first (MQTT-4.4.0-1). One message is always taken."""
+        session, broker = self.session, self.broker
+        assert session is not None  # noqa: S101 - open
+        if (
+            not session.durable
+            or not session.unreleased_octets
+            or session.unreleased_octets + message.octets + UNRELEASED_COST <= broker.unreleased_octets
+            or packet_id in (session.incoming or ())
+        ):
+            return False
+        broker.limits.hit(limits.UNRELEASED_OCTETS)
+        if self.version != V5:
+            raise Fault(Reason.QUOTA_EXCEEDED, "more QoS 2 messages than may wait for PUBREL")
+        return True
 
     def _checked(self, topic: str, packet: codec.PublishPacket) -> tuple[Route | None, Reason | None]:
         """The route, or why the message is refused. Raises `Fault` for what closes the connection."""

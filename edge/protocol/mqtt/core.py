@@ -95,6 +95,7 @@ class Core:
         self.packet_octets = bounds[limits.PACKET_OCTETS]
         self.write_octets = bounds[limits.WRITE_OCTETS]
         self.receive_maximum = bounds[limits.RECEIVE_MAXIMUM]
+        self.unreleased_octets = bounds[limits.UNRELEASED_OCTETS]
         self.held_acks = bounds[limits.HELD_ACKS]
         self.topic_aliases = bounds[limits.TOPIC_ALIASES]
         self.turn_work = bounds[limits.TURN_WORK]

@@ -228,7 +228,7 @@ class Delivery(Core):
 
     def forget_incoming(self, session: Session, packet_id: int) -> int:
         """A QoS 2 packet id is free again; the class of its message."""
-        message = (session.incoming or {}).pop(packet_id, None)
+        message = session.forget(packet_id)
         rank = 0 if message is None else message.rank
         if session.durable:
             self.journal.incoming(session, packet_id, False, rank)

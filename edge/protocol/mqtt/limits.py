@@ -23,6 +23,13 @@ INFLIGHT = declare("mqtt.inflight", 256, "messages", "sent to a client, unacknow
 RECEIVE_MAXIMUM = declare(
     "mqtt.receive_maximum", 256, "messages", "unacknowledged from a client: 5 is disconnected, 3.1.1 waits unread", None
 )
+UNRELEASED_OCTETS = declare(
+    "mqtt.unreleased_octets",
+    8_388_608,
+    "bytes",
+    "of a lasting session's QoS 2 messages before PUBREL, each and 256 more: 5 is refused, 3.1.1 closed",
+    None,
+)
 QUEUE_MESSAGES = declare("mqtt.queue_messages", 1000, "messages", "waiting for a client: the least important go", None)
 QUEUE_OCTETS = declare("mqtt.queue_octets", 1_048_576, "bytes", "waiting for a client: the least important go", None)
 WRITE_OCTETS = declare("mqtt.write_octets", 262_144, "bytes", "unwritten to a client: QoS 0 to it is dropped", None)

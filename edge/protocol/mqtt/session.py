@@ -28,6 +28,9 @@ WAITING, HELD, READY, SENT, RELEASED = range(5)
 """Of an outgoing message: in the queue; in flight but sent only once it is durable; durable and never sent; published;
 PUBREL sent."""
 
+UNRELEASED_COST = 256
+"""What a QoS 2 message that waits for PUBREL weighs besides its own bytes."""
+
 
 class Subscription:
     """One filter of one session. `ids` are the subscription identifiers (none or one; more where some are merged)."""
@@ -106,6 +109,7 @@ class Session:
         "since_us",
         "stored",
         "subscriptions",
+        "unreleased_octets",
         "who",
         "will",
         "will_at_us",
@@ -136,6 +140,7 @@ class Session:
         self.inflight: dict[int, Outgoing] = {}
         self.incoming: dict[int, Message | None] | None = None
         """QoS 2 packet ids awaiting PUBREL; with the message where it is routed only then."""
+        self.unreleased_octets = 0
         self.queue: deque[Outgoing] | None = None
         self.queue_octets = 0
         self.next_id = 1
@@ -234,4 +239,13 @@ class Session:
         if packet_id in self.incoming:
             return False
         self.incoming[packet_id] = message
+        if message is not None:
+            self.unreleased_octets += message.octets + UNRELEASED_COST
         return True
+
+    def forget(self, packet_id: int) -> Message | None:
+        """A QoS 2 packet id is free again; the message kept under it."""
+        message = (self.incoming or {}).pop(packet_id, None)
+        if message is not None:
+            self.unreleased_octets -= message.octets + UNRELEASED_COST
+        return message

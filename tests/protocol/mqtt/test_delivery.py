@@ -254,3 +254,16 @@ def test_the_host_is_told_of_an_alarm_whatever_becomes_of_the_rest_of_its_turn()
     assert told == ["smoke"]
     box.keep(OSError("full"))
     assert told == ["smoke", "t"]
+
+
+def test_who_subscribes_between_two_retained_messages_gets_the_second_at_once() -> None:
+    box = Box()
+    writer, reader = box.client("writer"), box.client("reader")
+    writer.publish("a", b"first", retain=True)
+    reader.subscribe("b")
+    writer.publish("a", b"second", retain=True)
+    assert reader.read() == []
+    reader.subscribe("a")
+    assert [payload for _, payload, _ in reader.publishes()] == [b"second"]
+    writer.publish("a", b"third", retain=True)
+    assert [payload for _, payload, _ in reader.publishes()] == [b"third"]

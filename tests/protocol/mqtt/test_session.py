@@ -478,6 +478,55 @@ def test_a_pubrel_repeated_after_reconnect_routes_nothing_twice() -> None:
     assert len(box.heard) == 1
 
 
+def _fill(box: Box, version: int) -> Client:
+    """A client whose two QoS 2 messages (3 bytes of topic, 10 of payload) leave room for one byte more."""
+    client = durable(box, version)
+    client.publish("a", b"x" * 10, 2, 1).publish("a", b"x" * 10, 2, 2)
+    assert [one.reason for one in client.read() if isinstance(one, Ack)] == [0, 0]
+    return client
+
+
+@pytest.mark.limit("mqtt.unreleased_octets")
+def test_version_5_is_refused_more_qos_2_messages_than_may_wait_for_pubrel() -> None:
+    """MQTT 5 §3.5.2.1: PUBREC with 0x97, and the packet id is free again."""
+    box = Box(unreleased_octets=2 * (256 + 13) + 1)
+    client = _fill(box, V5)
+    client.publish("a", b"more", 2, 3)
+    assert client.take(Ack) == Ack(Packet.PUBREC, 3, Reason.QUOTA_EXCEEDED)
+    assert box.limits.hits == {"mqtt.unreleased_octets": 1}
+    client.publish("a", b"x" * 10, 2, 2, dup=True)  # a repeat is not one more
+    assert client.take(Ack) == Ack(Packet.PUBREC, 2)
+    client.send(Ack(Packet.PUBREL, 1))
+    assert client.take(Ack) == Ack(Packet.PUBCOMP, 1)
+    client.publish("a", b"more", 2, 3)
+    assert client.take(Ack) == Ack(Packet.PUBREC, 3)
+    client.send(Ack(Packet.PUBREL, 2), Ack(Packet.PUBREL, 3))
+    assert [publish.payload for publish in box.heard] == [b"x" * 10, b"x" * 10, b"more"]
+    assert box.broker.sessions["lamp", "c"].unreleased_octets == 0
+
+
+@pytest.mark.limit("mqtt.unreleased_octets")
+def test_version_3_is_closed_for_more_qos_2_messages_than_may_wait_for_pubrel_and_goes_on_when_it_is_back() -> None:
+    box = Box(unreleased_octets=2 * (256 + 13) + 1)
+    client = _fill(box, V311)
+    client.publish("a", b"more", 2, 3)
+    assert not client.open
+    assert box.limits.hits == {"mqtt.unreleased_octets": 1}
+    client = durable(box)
+    client.send(Ack(Packet.PUBREL, 1), Ack(Packet.PUBREL, 2)).publish("a", b"more", 2, 3).send(Ack(Packet.PUBREL, 3))
+    assert [publish.payload for publish in box.heard] == [b"x" * 10, b"x" * 10, b"more"]
+
+
+def test_one_qos_2_message_is_taken_whatever_it_weighs_and_of_a_passing_session_none_is_kept() -> None:
+    box = Box(unreleased_octets=1)
+    durable(box, client_id="lasting").publish("a", b"x", 2, 1)
+    passing = box.client("passing")
+    passing.publish("a", b"x", 2, 1).publish("a", b"x", 2, 2)
+    assert passing.open
+    assert box.limits.hits == {}
+    assert box.broker.sessions["lamp", "lasting"].unreleased_octets == 3 + 1 + 256
+
+
 def test_a_released_message_is_retained_and_goes_into_queues() -> None:
     box = Box()
     durable(box, client_id="reader").subscribe("a", qos=2)
