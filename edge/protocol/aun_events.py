@@ -207,11 +207,14 @@ def _recalled(event: Event, hello: Mapping[str, Any]) -> bytes:
 
 
 def _hint(event: Event, hello: Mapping[str, Any]) -> bytes | None:
-    """Backlog at connect: the current SDK asks for its catalogue; others would take it for a message."""
+    """Backlog at connect: the current SDK asks for its catalogue; others would take it for a message.
+
+    So would that SDK, as `event/message.received`, when the hint is faster than its own handling of the connect answer.
+    """
     if not aun.hello(hello).peer_pull:
         return None
     params = {"kind": "message.online_unread_hint", "to": event.key}
-    return jsonrpc.notification("event/message.received", dumps(params))
+    return jsonrpc.notification("event/peer.v2.message_received", dumps(params))
 
 
 _MESSAGE_EVENTS: Mapping[str, Callable[[Event, Mapping[str, Any]], bytes | None]] = {

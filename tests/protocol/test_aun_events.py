@@ -217,7 +217,7 @@ def test_a_recall_names_what_is_gone() -> None:
 def test_the_backlog_hint_is_for_those_who_read_a_catalogue() -> None:
     hint = Event("inbox", "bobb.edge.test", 0, "message.hint", b"{}")
     method, params = shown(hint, PEER)
-    assert (method, params["kind"]) == ("event/message.received", "message.online_unread_hint")
+    assert (method, params["kind"]) == ("event/peer.v2.message_received", "message.online_unread_hint")
     assert render(hint, SEED) is None
 
 
