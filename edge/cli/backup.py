@@ -105,7 +105,8 @@ def restore_(options: Namespace) -> int:
         swap.finish(state_dir)
         if not options.force and any((state_dir / name).exists() for name in ("identity/pki", "store/node.db")):
             why = f"there is a node in {state_dir}; a restore replaces it"
-            raise Failure(why, next_step=f"aun-edge backup restore --force {options.file} keeps it in quarantine")
+            again = f"aun-edge backup restore --force {options.file} --state-dir {state_dir}"
+            raise Failure(why, next_step=f"{again} keeps it in quarantine")
         with Bar(sys.stderr) as bar:
             done = restore.restore(options.file, state_dir, MIGRATIONS, bar)
     if options.json:
@@ -152,5 +153,13 @@ def _failures(file: Path | None) -> Iterator[None]:
         raise Failure(f"{error}", next_step="name another file") from None
     except PermissionError:
         raise
+    except FileNotFoundError as error:
+        if file is None or file.exists():
+            raise Failure(f"{file or 'the backup'}: {error}", next_step="aun-edge doctor") from None
+        if not file.absolute().parent.is_dir():
+            raise Failure(f"there is no directory {file.parent}", next_step="make it, or name another") from None
+        raise Failure(
+            f"there is no file {file}", next_step="name the one that `aun-edge backup create` wrote"
+        ) from None
     except OSError as error:
         raise Failure(f"{file or 'the backup'}: {error}", next_step="aun-edge doctor") from None
