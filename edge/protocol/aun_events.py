@@ -25,6 +25,14 @@ FIRST_MOST = 1_045_000
 """The 0.2 SDK drops the connection at a frame above 1 MiB, for ever again at each pull: it gets a stand-in."""
 
 
+TYPE_LENGTH = 128
+"""A longer `type` inside a payload is not repeated beside it."""
+NAME_OCTETS = 6
+"""What a character of a name may take in JSON (a control character is `\\u0001`)."""
+ROW_OCTETS = 400 + TYPE_LENGTH * NAME_OCTETS
+"""What a row may have beside payload and names."""
+
+
 class Delivery(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A message on its way to a reader, and the body of `message.received`. The number is the event's.
 
@@ -97,6 +105,13 @@ def bearable(message: Delivery, hello: Mapping[str, Any]) -> Delivery:
         return message
     notice = {"type": "message.oversize", "octets": len(message.payload)}
     return msgspec.structs.replace(message, payload=msgspec.Raw(dumps(notice)), encrypted=False)
+
+
+def weight(message: Delivery) -> int:
+    """What a message takes in a page at most, the escapes of an envelope aside. `store.messages` counts alike."""
+    names = (message.message_id, message.kind, message.sender_device, message.sender, message.to, message.cursor)
+    copies = 2 if message.cursor else 1
+    return copies * len(message.payload) + ROW_OCTETS + NAME_OCTETS * sum(map(len, names))
 
 
 def flat_row(message: Delivery, seq: int) -> dict[str, Any]:

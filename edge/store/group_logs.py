@@ -17,6 +17,8 @@ import msgspec
 from edge.contract.gap import Gap
 from edge.contract.store import Unit
 from edge.contract.time import Stamp
+from edge.protocol.aun_events import NAME_OCTETS
+from edge.protocol.wraps import LEAF
 from edge.store.migration import statements
 from edge.store.unreadable import REASON, Unreadable, is_array, is_object, lose
 
@@ -25,6 +27,11 @@ MESSAGES, EVENTS = "group", "group_event"
 
 ENCRYPTED, QUIET, RECALLED, V2 = 1, 2, 4, 8
 """Flags of a row: `encrypted` on the wire; not to be rendered; a tombstone; a V2 envelope, one wrap per device."""
+
+RECIPIENT_OCTETS = 512
+"""What each device that an encrypted message is for takes in the table of wraps, about; LEAF divides it."""
+ROW_OCTETS, OWN_OCTETS = 400, 3_600
+"""What a row as it is shown may have beside payload and names; an encrypted one the reader's wrap and its proof too."""
 
 _MESSAGE = """CREATE TABLE group_message (id INTEGER PRIMARY KEY, gid TEXT NOT NULL, seq INTEGER NOT NULL,
     sender TEXT NOT NULL, device TEXT NOT NULL, message_id TEXT NOT NULL, kind TEXT NOT NULL, mode TEXT NOT NULL,
@@ -48,7 +55,13 @@ MIGRATIONS = [
         _WRAP,
         _SIZE,
         _CURSOR,
-    )
+    ),
+    statements(
+        "node",
+        "group-logs-002",
+        """UPDATE group_size SET octets = (SELECT coalesce(sum(length(payload) + length(attachments)
+            + length(leaves) * 16), 0) FROM group_message WHERE group_message.gid = group_size.gid)""",
+    ),
 ]
 
 _C = "gid, seq, sender, device, message_id, kind, mode, flags, sent_ms, boot, mono_us, payload, attachments, leaves"
@@ -64,10 +77,13 @@ _USAGE = "SELECT rows, octets FROM group_size WHERE gid = ?"
 _BY_ID = f"SELECT {_C} FROM group_message WHERE gid = ? AND message_id = ?"
 _VISIBLE = f"""(flags & {V2} = 0 OR EXISTS (SELECT 1 FROM group_wrap w WHERE w.gid = group_message.gid
     AND w.seq = group_message.seq AND w.aid = ? AND w.device IN (?, '')))"""
-_WEIGHT = "length(payload) + length(attachments)"
-_AFTER = f"SELECT seq, {_WEIGHT} FROM group_message WHERE gid = ? AND seq > ? AND {_VISIBLE} ORDER BY seq LIMIT ?"
+_WEIGHT = f"(length(payload) + length(attachments) + length(leaves) * {RECIPIENT_OCTETS // LEAF})"
+_SHOWN = f"""(length(payload) + length(attachments) + {ROW_OCTETS}
+    + {NAME_OCTETS} * (length(message_id) + 2 * length(kind) + length(device)) + 2 * (length(sender) + length(gid))
+    + CASE WHEN flags & {V2} THEN {OWN_OCTETS} ELSE 0 END)"""
+_AFTER = f"SELECT seq, {_SHOWN} FROM group_message WHERE gid = ? AND seq > ? AND {_VISIBLE} ORDER BY seq LIMIT ?"
 _BEFORE = (
-    f"SELECT seq, {_WEIGHT} FROM group_message WHERE gid = ? AND seq < ? AND seq > ? AND {_VISIBLE} "
+    f"SELECT seq, {_SHOWN} FROM group_message WHERE gid = ? AND seq < ? AND seq > ? AND {_VISIBLE} "
     "ORDER BY seq DESC LIMIT ?"
 )
 _ROWS = f"SELECT {_C} FROM group_message WHERE gid = ? AND seq BETWEEN ? AND ? AND {_VISIBLE} ORDER BY seq"
@@ -180,12 +196,12 @@ def add(unit: Unit, said: Said, wraps: Iterable[Wrap] = ()) -> int:
     )
     for wrap in wraps:
         unit.run(_ADD_WRAP, (said.gid, seq, wrap.aid, wrap.device, wrap.place, wrap.body))
-    unit.run(_GROWN, (said.gid, 1, len(said.payload) + len(said.attachments)))
+    unit.run(_GROWN, (said.gid, 1, _weight(said)))
     return seq
 
 
 def usage(unit: Unit, gid: str) -> tuple[int, int]:
-    """Rows and payload bytes of a group."""
+    """Rows of a group, and their bytes: payloads, attachments, and what each recipient's key takes."""
     found = cast("list[tuple[int, int]]", unit.run(_USAGE, (gid,)))
     return found[0] if found else (0, 0)
 
@@ -209,7 +225,7 @@ def floor(unit: Unit, gid: str) -> int:
 def after(unit: Unit, place: Place, seq: int, *, rows: int, octets: int) -> tuple[list[Said], bool]:
     """What the device may see above `seq`, oldest first; and whether there is more.
 
-    At most `rows`, and at most `octets` of payload (but one row if there is any). Raises `Unreadable`.
+    At most `rows`, and at most `octets` as they are shown (but one row if there is any). Raises `Unreadable`.
     """
     sizes = cast("list[tuple[int, int]]", unit.run(_AFTER, (place.gid, seq, place.aid, place.device, rows + 1)))
     taken = _fitting(sizes, rows, octets)
@@ -256,7 +272,7 @@ def bury(unit: Unit, said: Said, kind: str, payload: bytes) -> None:
     [(ident,)] = unit.run(_ID_OF, (said.gid, said.seq))
     unit.run(_BURY, (kind, RECALLED, payload, ident))
     unit.run(_DROP_WRAPS, (said.gid, said.seq))
-    unit.run(_GROWN, (said.gid, 0, len(payload) - len(said.payload) - len(said.attachments)))
+    unit.run(_GROWN, (said.gid, 0, len(payload) - _weight(said)))
 
 
 def evict(unit: Unit, gid: str, rows: int, octets: int) -> Gap | None:
@@ -343,6 +359,11 @@ def furthest(unit: Unit, gid: str) -> dict[str, tuple[int, int]]:
     """By member: the furthest message any of their devices has acknowledged, and when one last did."""
     found = cast("list[tuple[str, int, int]]", unit.run(_FURTHEST, (gid,)))
     return {aid: (seq, at_ms) for aid, seq, at_ms in found}
+
+
+def _weight(said: Said) -> int:
+    """`_WEIGHT` of a row in hand."""
+    return len(said.payload) + len(said.attachments) + len(said.leaves) * (RECIPIENT_OCTETS // LEAF)
 
 
 def _gone(unit: Unit, gid: str, last: int, count: int, octets: int) -> None:

@@ -15,6 +15,7 @@ import msgspec
 
 from edge.contract.store import Unit
 from edge.contract.time import Stamp
+from edge.protocol.aun_events import NAME_OCTETS, ROW_OCTETS
 from edge.store.migration import statements
 from edge.store.unreadable import Unreadable, is_object, lose
 
@@ -66,13 +67,13 @@ _FIND = f"SELECT {_COLUMNS} FROM message WHERE message_id = ? AND sender = ? ORD
 _KNOWN_ID = "SELECT 1 FROM message WHERE message_id = ? LIMIT 1"
 _SEEN_BY = f"SELECT {_COLUMNS} FROM message WHERE message_id = ? AND ? IN (aid, sender) ORDER BY aid <> ? LIMIT 1"
 _SEEN = "(devices = '' OR instr(devices, char(10) || ? || char(10)))"
-_INBOX_SIZES = f"SELECT seq, length(payload) FROM message WHERE aid = ? AND seq > ? AND {_SEEN} ORDER BY seq LIMIT ?"
-_PEER_SIZES = f"""SELECT seq, length(payload) FROM message WHERE aid = ? AND sender = ? AND seq > ? AND {_SEEN}
+_WEIGHT = f"""length(payload) + {ROW_OCTETS} + {NAME_OCTETS} * (length(message_id) + length(kind)
+    + length(sender_device) + length(sender) + length(aid))"""
+_INBOX_SIZES = f"SELECT seq, {_WEIGHT} FROM message WHERE aid = ? AND seq > ? AND {_SEEN} ORDER BY seq LIMIT ?"
+_PEER_SIZES = f"""SELECT seq, {_WEIGHT} FROM message WHERE aid = ? AND sender = ? AND seq > ? AND {_SEEN}
     ORDER BY seq LIMIT ?"""
-_INBOX_OLDER = (
-    f"SELECT seq, length(payload) FROM message WHERE aid = ? AND seq < ? AND {_SEEN} ORDER BY seq DESC LIMIT ?"
-)
-_PEER_OLDER = f"""SELECT seq, length(payload) FROM message WHERE aid = ? AND sender = ? AND seq < ? AND {_SEEN}
+_INBOX_OLDER = f"SELECT seq, {_WEIGHT} FROM message WHERE aid = ? AND seq < ? AND {_SEEN} ORDER BY seq DESC LIMIT ?"
+_PEER_OLDER = f"""SELECT seq, {_WEIGHT} FROM message WHERE aid = ? AND sender = ? AND seq < ? AND {_SEEN}
     ORDER BY seq DESC LIMIT ?"""
 _INBOX_ROWS = f"SELECT {_COLUMNS} FROM message WHERE aid = ? AND seq BETWEEN ? AND ? AND {_SEEN} ORDER BY seq"
 _PEER_ROWS = (
@@ -241,7 +242,8 @@ def after(
 ) -> tuple[list[Message], bool]:
     """What the reader may see above `seq`, oldest first, of one sender or of all; and whether there is more.
 
-    At most `rows`, and at most `octets` of payload (but one row if there is any). Raises `Unreadable`.
+    At most `rows`, and at most `octets` as `aun_events.weight` counts (but one row if there is any). Raises
+    `Unreadable`.
     """
     sizes = unit.run(
         _PEER_SIZES if sender else _INBOX_SIZES,

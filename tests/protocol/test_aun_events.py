@@ -14,12 +14,14 @@ from edge.protocol.aun_events import (
     FIRST_MOST,
     PUSHED_ONCE,
     PUSHED_TWICE,
+    TYPE_LENGTH,
     Acked,
     Delivery,
     Recalled,
     flat_row,
     render,
     v2_row,
+    weight,
 )
 
 SEED = {"device": {"id": "b1"}}
@@ -260,3 +262,29 @@ def test_rows_say_when_they_are_the_senders_own() -> None:
     assert "direction" not in v2_row(delivery(), 3)
     assert flat_row(delivery(kind="e2ee.encrypted"), 3)["type"] == "e2ee.encrypted"
     assert "type" not in flat_row(delivery(), 3)
+
+
+@pytest.mark.parametrize("v2", [False, True])
+@pytest.mark.parametrize("cursor", ["", "epoch:7"])
+@pytest.mark.parametrize("name", ["", "\x01" * 128, "é" * 128, "x"])
+def test_no_row_is_heavier_than_its_weight(name: str, cursor: str, v2: bool) -> None:
+    """But for the escapes of an envelope, which is a text inside a text."""
+    payload = msgspec.Raw(b'{"t":[' + b",".join([b"1"] * 1_000) + b"]}")
+    message = Delivery(
+        sender="a" * 200 + ".edge.test",
+        to="b" * 200 + ".edge.test",
+        message_id=name,
+        payload=payload,
+        sent_ms=1 << 52,
+        kind=name,
+        payload_type="\x01" * TYPE_LENGTH,
+        sender_device=name,
+        encrypted=True,
+        render=False,
+        v2=v2,
+        own=True,
+        cursor=cursor,
+        expires_ms=1 << 52 if cursor else 0,
+    )
+    for row in (flat_row(message, 1 << 52), v2_row(message, 1 << 52)):
+        assert len(dumps(row)) <= weight(message)

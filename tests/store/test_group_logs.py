@@ -18,6 +18,8 @@ from tests.support.store import database
 GID, OTHER = "g-c0ffee.edge.test", "family.edge.test"
 ALICE, BOB = "alice.edge.test", "bobb.edge.test"
 HERE = Place(GID, BOB, "b1", "work")
+SHOWN = 10 + group_logs.ROW_OCTETS + 6 * len("m0") + 2 * (len(ALICE) + len(GID))
+"""What a row of `fill` counts for in a page."""
 
 
 def said(message_id: str = "", payload: bytes = b'{"n": 1.0}', gid: str = GID, **more: Any) -> Said:
@@ -37,7 +39,7 @@ async def fill(node: Database, count: int, gid: str = GID, size: int = 10) -> No
     await node.commit(work)
 
 
-async def numbers(node: Database, seq: int = 0, rows: int = 99, octets: int = 9999, place: Place = HERE) -> list[int]:
+async def numbers(node: Database, seq: int = 0, rows: int = 99, octets: int = 99_999, place: Place = HERE) -> list[int]:
     found, _ = await node.read(lambda unit: group_logs.after(unit, place, seq, rows=rows, octets=octets))
     return [one.seq for one in found]
 
@@ -82,12 +84,12 @@ async def test_a_page_is_cut_by_rows_and_by_bytes_and_has_one_row_at_least(tmp_p
     async with database(tmp_path) as node:
         await fill(node, 4, size=10)
         for rows, octets, wanted, more in (
-            (2, 999, [1, 2], True),
-            (4, 999, [1, 2, 3, 4], False),
-            (9, 20, [1, 2], True),
-            (9, 19, [1], True),
+            (2, 9 * SHOWN, [1, 2], True),
+            (4, 9 * SHOWN, [1, 2, 3, 4], False),
+            (9, 2 * SHOWN, [1, 2], True),
+            (9, 2 * SHOWN - 1, [1], True),
             (9, 1, [1], True),
-            (9, 40, [1, 2, 3, 4], False),
+            (9, 4 * SHOWN, [1, 2, 3, 4], False),
         ):
             page, left = await node.read(
                 lambda unit, rows=rows, octets=octets: group_logs.after(unit, HERE, 0, rows=rows, octets=octets)
@@ -107,11 +109,11 @@ async def test_older_rows_are_paged_backwards_down_to_where_somebody_came_in(tmp
         ):
             page, older = await node.read(
                 lambda unit, seq=seq, above=above, rows=rows: group_logs.before(
-                    unit, HERE, seq, above, rows=rows, octets=999
+                    unit, HERE, seq, above, rows=rows, octets=9 * SHOWN
                 )
             )
             assert ([one.seq for one in page], older) == (wanted, more)
-        page, older = await node.read(lambda unit: group_logs.before(unit, HERE, 6, 0, rows=9, octets=25))
+        page, older = await node.read(lambda unit: group_logs.before(unit, HERE, 6, 0, rows=9, octets=2 * SHOWN + 5))
         assert ([one.seq for one in page], older) == ([4, 5], True)
 
 
@@ -132,8 +134,22 @@ async def test_g_23_a_device_sees_the_encrypted_rows_that_it_has_a_wrap_for_and_
         assert await node.read(lambda unit: group_logs.newest(unit, HERE, 0)) == 4
         assert await node.read(lambda unit: group_logs.newest(unit, Place(GID, ALICE, "a"), 0)) == 1
         assert await node.read(lambda unit: group_logs.newest(unit, HERE, 4)) == 0
-        page, older = await node.read(lambda unit: group_logs.before(unit, HERE, 4, 0, rows=9, octets=999))
+        page, older = await node.read(lambda unit: group_logs.before(unit, HERE, 4, 0, rows=9, octets=99_999))
         assert ([one.seq for one in page], older) == ([1, 2], False)
+
+
+async def test_an_encrypted_row_weighs_what_its_recipients_keys_take_until_they_are_gone(tmp_path: Path) -> None:
+    async with database(tmp_path) as node:
+        made = said("m", b"{}", flags=group_logs.V2, leaves=b"\x00" * 32 * 3)
+        await node.commit(lambda unit: group_logs.add(unit, made, [Wrap(BOB, "b1", 0, b"[]")]))
+        assert await node.read(lambda unit: group_logs.usage(unit, GID)) == (1, 2 + 3 * group_logs.RECIPIENT_OCTETS)
+        row = await node.read(lambda unit: group_logs.find(unit, GID, "m"))
+        assert row is not None
+        await node.commit(lambda unit: group_logs.bury(unit, row, "gone", b"{}"))
+        assert await node.read(lambda unit: group_logs.usage(unit, GID)) == (1, 2)
+        await node.commit(lambda unit: group_logs.add(unit, said("n", b"{}", leaves=b"\x00" * 32)))
+        await node.commit(lambda unit: group_logs.evict(unit, GID, 0, 0))
+        assert await node.read(lambda unit: group_logs.usage(unit, GID)) == (0, 0)
 
 
 async def test_a_devices_own_wrap_counts_more_than_one_for_the_whole_aid(tmp_path: Path) -> None:

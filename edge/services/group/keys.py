@@ -471,6 +471,8 @@ class KeyService(MessageService):
         rows = wraps.rows(bytes(envelope.recipients))
         if len(rows) > self._limits[bounds.WRAPS]:
             raise self._limits.refuse(bounds.WRAPS)
+        if any(len(dumps(row)) > self._limits[bounds.WRAP] for row in rows):
+            raise self._limits.refuse(bounds.WRAP)
         leaves = [wraps.leaf(row) for row in rows]
         if wraps.root(leaves) != envelope.recipients_digest:
             raise InvalidParams("recipients_digest is not the root of recipients")

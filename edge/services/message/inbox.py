@@ -20,7 +20,7 @@ from edge.contract.store import INCARNATION_SHIFT, Store, Unit
 from edge.contract.time import Clock, wall_ms
 from edge.contract.wire import decode
 from edge.protocol import aid as aids
-from edge.protocol.aun_events import Delivery, bearable, first_generation, flat_row, v2_row
+from edge.protocol.aun_events import Delivery, bearable, first_generation, flat_row, v2_row, weight
 from edge.services.message import records as r
 from edge.services.message import remembered
 from edge.services.message.memory import Memory, acknowledged, delivery_of
@@ -186,7 +186,7 @@ class InboxService:
             earliest_available_seq=floor + 1 if floor else None,
             has_more=more,
         )
-        self._add_volatile(page, asked, reader, "", limit, v2=v2)
+        self._add_volatile(page, asked, reader, "", limit, _weight(rows), v2=v2)
         return page
 
     def _jumps(self, call: Call[r.Pull], after: int, head: int) -> bool:
@@ -242,7 +242,7 @@ class InboxService:
             volatile_has_more=False,
             has_more=more,
         )
-        self._add_volatile(page, asked, reader, sender, limit, v2=v2)
+        self._add_volatile(page, asked, reader, sender, limit, _weight(rows), v2=v2)
         return page
 
     async def _pull_tail(self, asked: r.Pull, reader: Reader, sender: str, *, v2: bool) -> r.Page:
@@ -259,8 +259,9 @@ class InboxService:
         stored, start, cursor, floor, known = await self._node.read(work)
         self._node.shown(asked.after_seq or 0, known, reader.aid)
         queued = [row for row in await self._queued(reader, known, sender) if row.seq > start]
-        merged, _ = _merge(stored, False, queued, 2 * limit, 2 * octets)
-        rows = merged[-limit:]
+        rows = _numbered(stored, queued)
+        fits = _fitting([weight(row.message) for row in reversed(rows)], limit, octets)
+        rows = rows[len(rows) - fits :]
         self._claim(reader, rows)
         head = max(start, rows[-1].seq if rows else 0)
         return r.Page(
@@ -289,13 +290,16 @@ class InboxService:
     def _volatile(self, reader: Reader, cursor: str, sender: str) -> list[Delivery]:
         return self._memory.volatile.after(reader.aid, place_of(reader), cursor, self._memory.now_us, sender)
 
-    def _add_volatile(self, page: r.Page, asked: r.Pull, reader: Reader, sender: str, limit: int, *, v2: bool) -> None:
-        """Volatile messages fill the page behind the stored ones, for callers that know of them."""
+    def _add_volatile(
+        self, page: r.Page, asked: r.Pull, reader: Reader, sender: str, limit: int, taken: int, *, v2: bool
+    ) -> None:
+        """Volatile messages fill what stored ones have left of the page, for callers that know of them."""
         if not sender and not asked.after_volatile_cursor and not v2:
             return
         waiting = self._volatile(reader, asked.after_volatile_cursor, sender)
-        fits = _fitting([len(m.payload) for m in waiting], limit - len(page.messages), self._limits[r.PAGE_OCTETS])
-        fits = fits if page.messages == [] else min(fits, limit - len(page.messages))
+        sizes = [taken, *map(weight, waiting)] if page.messages else [weight(one) for one in waiting]
+        whole = _fitting(sizes, limit - len(page.messages) + bool(page.messages), self._limits[r.PAGE_OCTETS])
+        fits = whole - bool(page.messages)
         page.messages += [_shown(Numbered(0, message), v2) for message in waiting[:fits]]
         page.count = len(page.messages)
         page.latest_volatile_cursor = waiting[fits - 1].cursor if fits else None
@@ -371,14 +375,22 @@ def _shown(row: Numbered, v2: bool) -> dict[str, Any]:
     return v2_row(row.message, row.seq) if v2 else flat_row(row.message, row.seq)
 
 
+def _weight(rows: Sequence[Numbered]) -> int:
+    return sum(weight(row.message) for row in rows)
+
+
+def _numbered(stored: Sequence[messages.Message], queued: Sequence[Numbered]) -> list[Numbered]:
+    return sorted([*(Numbered(row.seq, delivery_of(row)) for row in stored), *queued], key=lambda row: row.seq)
+
+
 def _merge(
     stored: Sequence[messages.Message], more: bool, queued: Sequence[Numbered], limit: int, octets: int
 ) -> tuple[list[Numbered], bool]:
     """One page by number out of rows and ring. Behind a page that was cut nothing of the ring may be shown."""
     if more:
         queued = [row for row in queued if row.seq < stored[-1].seq]
-    rows = sorted([*(Numbered(row.seq, delivery_of(row)) for row in stored), *queued], key=lambda row: row.seq)
-    fits = _fitting([len(row.message.payload) for row in rows], limit, octets)
+    rows = _numbered(stored, queued)
+    fits = _fitting([weight(row.message) for row in rows], limit, octets)
     return rows[:fits], more or fits < len(rows)
 
 

@@ -16,7 +16,7 @@ from edge.contract.limit import Limits
 from edge.contract.store import Unit
 from edge.contract.time import Clock, Stamp
 from edge.contract.wire import decode, dumps
-from edge.protocol.aun_events import Acked, Delivery
+from edge.protocol.aun_events import TYPE_LENGTH, Acked, Delivery
 from edge.services.message.records import RING_TOTAL
 from edge.services.message.ring import Ring, Routes
 from edge.services.message.volatile import Volatile
@@ -37,8 +37,8 @@ class Head(msgspec.Struct):
 
 
 def kind_of(head: Head) -> str:
-    """`payload.type`, when it is a string."""
-    return head.type if isinstance(head.type, str) else ""
+    """`payload.type`, when it is a string of a sensible length."""
+    return head.type if isinstance(head.type, str) and len(head.type) <= TYPE_LENGTH else ""
 
 
 JUMPS = 1_000

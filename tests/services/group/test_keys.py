@@ -8,6 +8,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from edge.contract.errors import (
@@ -25,7 +26,9 @@ from edge.contract.errors import (
     TooLarge,
 )
 from edge.contract.time import SECOND
+from edge.contract.wire import dumps
 from edge.protocol import wraps
+from edge.services.group import limits as bounds
 from tests.support.groups import Square, envelope, publish_key, say, seal, square
 from tests.support.messaging import ALICE, BOB, CAROL, FIRST, PEER, Client
 from tests.support.store import full
@@ -294,6 +297,48 @@ async def test_only_so_many_devices_are_written_to_at_once(tmp_path: Path) -> No
         assert (await seal(town.alice, gid, [(ALICE, ""), (BOB, "")]))["seq"] == 1
         with pytest.raises(TooLarge, match=r"group\.recipients"):
             await seal(town.alice, gid, [(ALICE, ""), (BOB, ""), (BOB, "b1")], "m-2")
+
+
+@pytest.mark.limit("group.wrap_octets")
+async def test_a_recipients_row_is_short_because_it_stands_in_every_page(tmp_path: Path) -> None:
+    async with square(tmp_path) as town:
+        gid = await town.found(town.bob)
+        bare = [ALICE, "", "member", "group_device_prekey", "fp", "sha256:0", "bm9uY2U=", ""]
+        room = town.limits[bounds.WRAP] - len(dumps(bare))
+        for key, refused in (("QUJD" * (room // 4), False), ("QUJD" * (room // 4 + 1), True)):
+            filled = wraps.Row(ALICE, "", "member", "group_device_prekey", "fp", "sha256:0", "bm9uY2U=", key)
+            rows = [filled, msgspec.structs.replace(filled, aid=BOB, key="QUJD")]
+            made = envelope(
+                town.alice, gid, [(ALICE, ""), (BOB, "")], message_id=f"m-{refused}", epoch=await at(town, gid)
+            )
+            made["recipients"] = [list(msgspec.structs.astuple(row)) for row in rows]
+            made["recipients_digest"] = wraps.root([wraps.leaf(row) for row in rows])
+            sent = town.alice.call("group.v2.send", group_id=gid, message_id=f"m-{refused}", envelope=made)
+            if refused:
+                with pytest.raises(TooLarge, match=r"group\.wrap_octets"):
+                    await sent
+            else:
+                assert (await sent)["seq"] == 1
+
+
+async def at(town: Square, gid: str) -> int:
+    """The group's epoch."""
+    found: int = (await town.alice.call("group.get_info", group_id=gid, required=["e2ee"]))["epoch"]
+    return found
+
+
+@pytest.mark.limit("group.page_octets")
+async def test_a_page_of_encrypted_messages_fits_a_frame_with_all_its_proofs(tmp_path: Path) -> None:
+    async with square(tmp_path) as town:
+        gid = await town.found(town.bob)
+        to = [(ALICE, ""), (BOB, ""), *((BOB, f"b{number:03}") for number in range(254))]
+        for number in range(210):
+            await seal(town.alice, gid, to, f"m-{number}", ciphertext='"' * 1_500)
+        found, after = 0, 0
+        while (page := await town.bob.call("group.v2.pull", group_id=gid, limit=200, after_seq=after))["messages"]:
+            assert len(dumps(page)) < (1 << 20) - 1_000
+            found, after = found + len(page["messages"]), page["messages"][-1]["seq"]
+        assert found == 210
 
 
 async def test_large_envelopes_are_read_off_the_loop_and_arrive(tmp_path: Path) -> None:

@@ -541,3 +541,22 @@ async def test_a_key_that_cannot_be_read_costs_its_reader_that_message_only(tmp_
         assert await seqs(alice, gid, "group.v2.pull") == [1, 2]
         [gap] = await town.post.node.read(ledger.recent)
         assert (gap.log, gap.first, gap.who, gap.reason) == ("group", 1, BOB, "unreadable")
+
+
+@pytest.mark.limit("group.page_octets")
+async def test_a_page_fits_the_readers_frame_whatever_stands_beside_its_payloads(tmp_path: Path) -> None:
+    """The first SDK drops the connection at a frame above 1 MiB, at each pull again."""
+    async with square(tmp_path) as town:
+        gid = await town.found(town.bob)
+        alice = town.post.offline(ALICE, "a" * 128)
+        for number in range(200):
+            name = "\x01" * 120 + f"{number:08}"
+            await say(alice, gid, "x" * 3_800, message_id=name, type="\x01" * 128)
+        for method, params in (("group.pull", {}), ("group.v2.pull", {}), ("group.history", {"before_seq": 1 << 50})):
+            page = await town.bob.call(method, group_id=gid, limit=200, **params)
+            assert page["messages"]
+            assert len(dumps(page)) < (1 << 20) - 1_000, method
+        found, after = 0, 0
+        while (page := await town.bob.call("group.pull", group_id=gid, limit=200, after_seq=after))["messages"]:
+            found, after = found + len(page["messages"]), page["messages"][-1]["seq"]
+        assert found == 200

@@ -10,6 +10,7 @@ import pytest
 from edge.contract.errors import InvalidParams, NotPermitted
 from edge.contract.store import Unit
 from edge.contract.time import SECOND, Stamp
+from edge.contract.wire import dumps
 from edge.store import ledger, messages
 from tests.support.clock import FakeClock
 from tests.support.messaging import ALICE, BOB, CAROL, FIRST, PEER, Client, Post, post_office
@@ -122,9 +123,9 @@ async def test_m10_the_limit_is_100_at_most_200_and_clamped(tmp_path: Path) -> N
 
 @pytest.mark.limit("message.page_octets")
 async def test_a_page_is_cut_by_bytes_but_never_empty(tmp_path: Path) -> None:
-    async with post_office(tmp_path, limits={"message.page_octets": 1_000}) as post:
+    async with post_office(tmp_path, limits={"message.page_octets": 4_000}) as post:
         alice, bob = post.offline(), post.offline(BOB)
-        for size in (2_000, 400, 400, 400):
+        for size in (5_000, 400, 400, 400):
             await alice.send(BOB, {"t": "x" * size})
         found = []
         after = 0
@@ -596,3 +597,58 @@ def _payload_octets(unit: Unit) -> int:
     [(octets,)] = unit.run("SELECT sum(length(payload)) FROM message WHERE aid = ?", (BOB,))
     assert isinstance(octets, int)
     return octets
+
+
+HOSTILE = "\x01" * 128
+"""A name of allowed length that takes six bytes a character in JSON."""
+FRAME_OF_THE_FIRST_SDK = 1 << 20
+
+
+@pytest.mark.limit("message.page_octets")
+async def test_a_page_fits_the_readers_frame_whatever_stands_beside_its_payloads(tmp_path: Path) -> None:
+    async with post_office(tmp_path) as post:
+        alice, bob = post.offline(ALICE, "a" * 128), post.offline(BOB, "b1")
+        for number in range(200):
+            name = HOSTILE[:120] + f"{number:08}"
+            await alice.send(BOB, {"t": "x" * 4_400}, message_id=name, type=HOSTILE)
+        found, after = 0, 0
+        while (page := await bob.call("message.pull", after_seq=after, limit=200))["messages"]:
+            assert len(dumps(page)) < FRAME_OF_THE_FIRST_SDK - 1_000
+            found, after = found + page["count"], page["latest_seq"]
+        assert found == 200
+        history = await bob.call("message.history", before_seq=1 << 50, limit=200)
+        assert len(dumps(history)) < FRAME_OF_THE_FIRST_SDK - 1_000
+
+
+async def test_volatile_messages_share_the_page_with_stored_ones(tmp_path: Path) -> None:
+    async with post_office(tmp_path) as post:
+        alice, bob = post.offline(), post.offline(BOB, "b1")
+        for number in range(10):
+            await alice.send(BOB, {"t": "x" * 85_000})
+            await alice.send(BOB, {"t": "y" * 85_000}, ttl=60, message_id=f"v-{number}")
+        page = await peer_pull(bob)
+        assert len(dumps(page)) < FRAME_OF_THE_FIRST_SDK - 1_000
+        assert page["volatile_has_more"] is True
+        await peer_ack(bob, 10)
+        rest = await peer_pull(bob)
+        assert rest["count"] > 0
+        assert len(dumps(rest)) < FRAME_OF_THE_FIRST_SDK - 1_000
+
+
+async def test_an_endless_type_inside_a_payload_is_not_repeated_beside_it(tmp_path: Path) -> None:
+    async with post_office(tmp_path) as post:
+        await post.offline().send(BOB, {"type": "t" * 900_000})
+        [row] = (await peer_pull(post.offline(BOB, "b1")))["messages"]
+        assert len(dumps(row)) < FRAME_OF_THE_FIRST_SDK
+        assert row["legacy_v1"]["payload"]["type"] == "t" * 900_000
+
+
+async def test_the_tail_is_the_newest_that_fits_whatever_waits_in_the_ring(tmp_path: Path) -> None:
+    async with post_office(tmp_path) as post:
+        alice, bob = post.offline(), post.offline(BOB, "b1")
+        for mode in ("fanout", "queue") * 8:
+            await alice.send(BOB, {"t": "x" * 100_000}, delivery_mode=mode)
+        page = await peer_pull(bob, window_mode="tail")
+        assert seqs(page) == list(range(9, 17))
+        assert (page["window_start_seq"], page["head_seq"]) == (9, 16)
+        assert len(dumps(page)) < FRAME_OF_THE_FIRST_SDK - 1_000
