@@ -10,7 +10,7 @@ from typing import Any
 from edge.cli import show
 from edge.cli.ask import ask
 from edge.cli.client import Control
-from edge.cli.failure import Exit
+from edge.cli.failure import Exit, Failure
 from edge.contract.wire import dumps
 
 
@@ -71,3 +71,61 @@ def _print(row: dict[str, Any], *, as_json: bool) -> None:
         print(dumps(row).decode(), flush=True)
     else:
         print(show.printable(f"{row['topic']} {row['payload']}"), flush=True)
+
+
+def user_add(options: Namespace) -> int:
+    """Let a user in who chose a password."""
+    said = ask(
+        options.state_dir,
+        "mqtt.user_add",
+        name=options.name,
+        password=_password(options),
+        admin=options.admin,
+        topics=options.topics,
+    )
+    if options.json:
+        show.as_json(said)
+    else:
+        show.facts(said)
+        print("\nThe password works on this machine and over TLS; never by mqtt.plain_lan.")
+    return Exit.OK
+
+
+def user_list(options: Namespace) -> int:
+    """All of them."""
+    rows = ask(options.state_dir, "mqtt.user_list")
+    if options.json:
+        show.as_json(rows)
+    else:
+        show.table(rows, ["name", "admin", "topics"], none="no users: `aun-edge mqtt user add NAME`")
+    return Exit.OK
+
+
+def user_password(options: Namespace) -> int:
+    """Another password."""
+    ask(options.state_dir, "mqtt.user_password", name=options.name, password=_password(options))
+    print(f"{show.printable(options.name)} has another password; who used the old one is cut off")
+    return Exit.OK
+
+
+def user_remove(options: Namespace) -> int:
+    """The end of a user."""
+    ask(options.state_dir, "mqtt.user_remove", name=options.name)
+    print(f"{show.printable(options.name)} is let in no more")
+    return Exit.OK
+
+
+def _password(options: Namespace) -> str:
+    """From the file that was named, else asked for, twice. Raises `Failure`."""
+    if options.password_file is None:
+        import getpass
+
+        first = getpass.getpass("Password: ")
+        if getpass.getpass("Again: ") != first:
+            raise Failure("these were two different passwords", code=Exit.USAGE)
+        return first
+    try:
+        whole = sys.stdin.read() if str(options.password_file) == "-" else options.password_file.read_text("utf-8")
+    except (OSError, UnicodeError) as error:
+        raise Failure(f"the password cannot be read: {error}", code=Exit.USAGE) from None
+    return str(whole.partition("\n")[0].rstrip("\r"))

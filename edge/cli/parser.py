@@ -171,6 +171,17 @@ def _mqtt(verbs: Any) -> None:
     sub = _json(_verb(group, "sub", "mqtt:sub", "Print messages as they come."))
     sub.add_argument("filters", nargs="+", metavar="FILTER", help="topic filters; + is one level, # all below")
     sub.add_argument("--count", type=int, default=0, metavar="N", help="end after N messages")
+    user = _group(group, "user", "Users who chose their password; devices have one from `device add`.")
+    add = _json(_verb(user, "add", "mqtt:user_add", "Let a user in; asks for the password, or reads it from a file."))
+    add.add_argument("--admin", action="store_true", help="may use every topic")
+    add.add_argument("--topics", nargs="+", default=[], metavar="FILTER", help="topic filters besides NAME/#")
+    _json(_verb(user, "list", "mqtt:user_list", "List these users and their topics."))
+    password = _verb(user, "password", "mqtt:user_password", "Give a user another password; the old one ends.")
+    remove = _verb(user, "remove", "mqtt:user_remove", "Let a user in no more.")
+    for verb in (add, password, remove):
+        verb.add_argument("name", metavar="NAME", help="2 to 40 of a-z 0-9 -")
+    for verb in (add, password):
+        verb.add_argument("--password-file", type=_path, metavar="FILE", help="its first line; `-` is standard input")
     for verb in (pub, sub):
         verb.add_argument("--qos", type=int, choices=[0, 1], default=1, help="1 by default")
         verb.add_argument(

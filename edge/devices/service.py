@@ -43,7 +43,7 @@ from edge.devices.registry import Registry
 from edge.protocol.discovery import native
 from edge.protocol.discovery.record import Refusal
 from edge.protocol.mqtt.topics import valid_filter, within
-from edge.store import credentials
+from edge.store import credentials, persons
 from edge.store import devices as table
 from edge.store.credentials import Credential
 from edge.store.readings import Reading
@@ -139,7 +139,7 @@ class DeviceService:
     def add(self, call: Call[AddDevice], unit: Unit) -> Added:
         """Let a device in: a user of its own topics and a password that is told this once."""
         made: _Adding = call.prepared
-        if not credentials.add(unit, made.credential):
+        if persons.of(unit, made.row.slug) is not None or not credentials.add(unit, made.credential):
             raise NameTaken(f"there is an MQTT user {made.credential.user!r} already")
         change = table.Change(
             devices=[made.row],
@@ -188,7 +188,7 @@ class DeviceService:
         return [self._line(device) for device in self._registry.devices()]
 
     def _line(self, device: Device) -> DeviceLine:
-        user = self._door.user(device.slug)
+        user = self._user_of(device)
         return DeviceLine(
             name=device.slug,
             title=device.title,
@@ -205,7 +205,7 @@ class DeviceService:
     async def show(self, call: Call[DeviceNamed]) -> DeviceDetail:
         """One device: skills, topics it may use, what of its announcements was refused and why."""
         device = self._device(call.params.name)
-        user = self._door.user(device.slug)
+        user = self._user_of(device)
         present = device.present()
         return DeviceDetail(
             name=device.slug,
@@ -256,13 +256,19 @@ class DeviceService:
         if device is None:
             return
         topics = self._retained_topics(device)
-        self._door.dismiss(slug)
-        self._bus.expel(slug)
+        if self._door.user(slug) == self._user_of(device):
+            self._door.dismiss(slug)
+            self._bus.expel(slug)
         self._grants.drop_device(slug)
         self._registry.forget(slug)
         at = self._clock.now()
         for topic in topics:
             self._bus.publish(Publish(topic, b"", 0, True, NODE, at))
+
+    def _user_of(self, device: Device) -> Admission | None:
+        """What a device's own user may do; a person of the same name is another user."""
+        found = self._door.user(device.slug)
+        return found if found is not None and found.who.aid == device.aid else None
 
     def _retained_topics(self, device: Device) -> list[str]:
         """Where messages of this device may be retained: its own announcements, states and availability."""
@@ -271,7 +277,7 @@ class DeviceService:
         topics |= {f"{native.ROOT}{level}/announce", f"{native.ROOT}{level}/online"}
         for cap in device.caps.values():
             topics.update(cap.component.topics()[0])
-        user = self._door.user(device.slug)
+        user = self._user_of(device)
         own = user.publish if user is not None else ("#",)
         shared = {
             topic

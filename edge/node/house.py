@@ -24,6 +24,7 @@ from edge.devices.operator import OperatorService
 from edge.devices.registry import Registry
 from edge.devices.service import DeviceService
 from edge.devices.tap import Taps
+from edge.devices.users import UserService
 from edge.dispatch.areas import Areas
 from edge.dispatch.dispatcher import Dispatcher
 from edge.dispatch.hub import Hub
@@ -296,6 +297,7 @@ class House:
                 mqtt_url=lambda: self._listening.get("mqtt", ""),
                 prefix=config.devices.discovery_prefix,
             ),
+            UserService(self.node, self.gatekeeper, self.bus),
             OperatorService(self.bus, self.clock, self.limits, self._taps),
             QueueService({"node": self.node, "hot": self.hot}, self.clock, lambda: self.losses.pending, self._counted),
             AdminService(asked.facts, self.methods, asked.reload, self.limits),

@@ -4,6 +4,9 @@ A device's password is a random token of 128 bits and more: one SHA-256 says whe
 hopeless. So a right one is let in at once, whatever failed before it from that address or for that user; only the
 answer to a failure waits, longer with each failure of the last minute. A verified TLS client certificate that names a
 user is that user; one that names nobody leaves the password to decide, and without a password it is refused.
+
+A password that a person chose is checked by scrypt off the loop (`edge.session.passwords`), and not at all when it came
+by `mqtt.plain_lan`: there anybody may have listened (settled G14).
 """
 
 from __future__ import annotations
@@ -12,14 +15,17 @@ import hmac
 from collections import Counter, OrderedDict
 from collections.abc import Iterable
 from functools import partial
+from typing import NamedTuple
 
 from edge.contract.bus import Admission, Login, Refusal, Verdict
 from edge.contract.limit import Limits, declare
-from edge.contract.principal import Kind, Principal
+from edge.contract.principal import PLAIN_LAN, Kind, Principal
 from edge.contract.store import Store
 from edge.contract.time import SECOND, Clock
-from edge.store import credentials
+from edge.session.passwords import Passwords
+from edge.store import credentials, persons
 from edge.store.credentials import Credential
+from edge.store.persons import Person
 
 DELAYED = declare(
     "mqtt.delayed_refusals", 256, "connections", "whose refusal is kept back; above, one is told at once", None
@@ -41,6 +47,14 @@ REMEMBERED = 2_048
 _NOBODY = b"\0" * 32
 
 
+class _User(NamedTuple):
+    """Who may come in: by a token's digest, or as a person."""
+
+    digest: bytes
+    admission: Admission | None
+    person: Person | None = None
+
+
 class _Failures:
     """Failures of the last minute by key, for a bounded number of keys; the longest silent go first."""
 
@@ -56,12 +70,16 @@ class _Failures:
         return found[1]
 
 
+_STRANGER = _User(_NOBODY, None)
+
+
 class Gatekeeper:
     """`edge.contract.bus.Gatekeeper` over the table of MQTT users. `refused` counts by reason."""
 
     def __init__(self, store: Store, issuer: str, clock: Clock, limits: Limits) -> None:
         self._store, self._issuer, self._clock, self._limits = store, issuer, clock, limits
-        self._users: dict[str, tuple[bytes, Admission]] = {}
+        self._users: dict[str, _User] = {}
+        self._passwords = Passwords(limits)
         self._addresses, self._names = _Failures(), _Failures()
         self._delayed = 0
         self.refused: Counter[str] = Counter()
@@ -69,6 +87,8 @@ class Gatekeeper:
     async def load(self) -> None:
         """Read every user. Before the engine listens."""
         self.enrol_all(await self._store.read(credentials.all_users))
+        for one in await self._store.read(persons.everybody):
+            self.enrol_person(one)
 
     def enrol_all(self, users: Iterable[Credential]) -> None:
         """Let these in from now on."""
@@ -79,16 +99,24 @@ class Gatekeeper:
         """Let a user in from now on; after the commit of its row."""
         who = Principal(kind=Kind.DEVICE, aid=one.aid, via="mqtt", device_id=one.user)
         reads = (*one.subscribe, FIGURES) if one.admin else one.subscribe
-        self._users[one.user] = (one.digest, Admission(who, one.user, one.publish, reads))
+        self._users[one.user] = _User(one.digest, Admission(who, one.user, one.publish, reads))
+
+    def enrol_person(self, one: Person) -> None:
+        """Let a user in from now on, with this password and no other; after the commit of the row."""
+        self._passwords.forget(one.user)
+        who = Principal(kind=Kind.DEVICE, aid=one.aid, via="mqtt", device_id=one.user)
+        reads = (*one.subscribe, FIGURES) if one.admin else one.subscribe
+        self._users[one.user] = _User(_NOBODY, Admission(who, one.user, one.publish, reads), one)
 
     def dismiss(self, user: str) -> None:
         """Let a user in no more. Who is connected is the bus's to expel."""
         self._users.pop(user, None)
+        self._passwords.forget(user)
 
     def user(self, name: str) -> Admission | None:
         """What a user may do."""
         found = self._users.get(name)
-        return None if found is None else found[1]
+        return None if found is None else found.admission
 
     def admission(self, who: Principal) -> Admission | None:
         """What the publisher of a message may do: a user's filters; everything for the node and its operator."""
@@ -110,19 +138,43 @@ class Gatekeeper:
             self._by_password(login, login.password, then)
 
     def _by_password(self, login: Login, password: bytes, then: Verdict) -> None:
-        kept, admission = self._users.get(login.user, (_NOBODY, None))
-        right = hmac.compare_digest(kept, credentials.digest(password))
-        if right and admission is not None:
-            then(admission)
+        found = self._users.get(login.user, _STRANGER)
+        right = hmac.compare_digest(found.digest, credentials.digest(password))
+        if found.person is not None:
+            self._by_person(login, found, found.person, password, then)
+        elif right and found.admission is not None:
+            then(found.admission)
         else:
-            self._refuse("unknown" if admission is None else "wrong", login, then)
+            self._refuse("unknown" if found.admission is None else "wrong", login, then)
 
-    def _refuse(self, reason: str, login: Login, then: Verdict) -> None:
+    def _by_person(self, login: Login, found: _User, one: Person, password: bytes, then: Verdict) -> None:
+        if login.via == PLAIN_LAN:
+            self._refuse("person without TLS", login, then, Refusal.NOT_AUTHORIZED)
+            return
+
+        def checked(right: bool | None) -> None:
+            if right is None:
+                self.refused["busy"] += 1
+                then(Refusal.BUSY)
+            elif right and self._users.get(login.user) is found and found.admission is not None:
+                self._passwords.release(login.address)
+                then(found.admission)
+            else:
+                self._refuse("wrong", login, answered)
+
+        def answered(verdict: Admission | Refusal) -> None:
+            self._passwords.release(login.address)
+            then(verdict)
+
+        self._passwords.check(login.address, one, password, checked)
+
+    def _refuse(self, reason: str, login: Login, then: Verdict, answer: Refusal = Refusal.CREDENTIALS) -> None:
         """Say no, later with each failure of this address or for this user."""
         now_us = self._clock.now().mono_us
         self.refused[reason] += 1
         failures = max(self._addresses.add(login.address, now_us), self._names.add(login.user[:64], now_us))
-        answer = Refusal.NOT_AUTHORIZED if login.certificate and not login.user else Refusal.CREDENTIALS
+        if login.certificate and not login.user:
+            answer = Refusal.NOT_AUTHORIZED
         if self._delayed >= self._limits[DELAYED]:
             self._limits.hit(DELAYED)
             then(answer)

@@ -3,10 +3,14 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from argparse import Namespace
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
+from edge.cli.failure import Failure
+from edge.cli.mqtt import _password
 from tests.support.process import NodeProcess
 
 Verb = Callable[..., tuple[int, str, str]]
@@ -53,3 +57,45 @@ def test_what_is_no_topic_is_refused(verb: Verb, topic: str) -> None:
     code, _, err = verb("mqtt", "pub", topic, "x")
     assert code == 2
     assert "not a topic" in err
+
+
+@pytest.mark.needs("mosquitto_pub")
+def test_a_user_with_a_password_of_their_own_comes_and_goes(tmp_path: Path) -> None:
+    with NodeProcess(tmp_path / "state") as node:
+        port = node.ready["endpoints"]["mqtt"].rsplit(":", 1)[1]
+
+        def published(password: str) -> int:
+            where = ["-h", "127.0.0.1", "-p", port, "-u", "bob", "-P", password]
+            command = ["mosquitto_pub", *where, "-q", "1", "-t", "bob/x", "-m", "1"]
+            return subprocess.run(command, capture_output=True, timeout=30, check=False).returncode
+
+        short = node.run("mqtt", "user", "add", "bob", "--password-file", "-", input_text="short\n")
+        assert short.returncode != 0
+        assert "10 characters or more" in short.stderr
+        added = node.run("mqtt", "user", "add", "bob", "--password-file", "-", input_text="correct horse\n")
+        assert added.returncode == 0, added.stderr
+        assert published("correct horse") == 0
+        assert published("wrong horse") == 4
+        assert node.cli("mqtt", "user", "list") == [{"name": "bob", "admin": False, "topics": ["bob/#"]}]
+        (tmp_path / "password").write_text("another horse\n")
+        changed = node.run("mqtt", "user", "password", "bob", "--password-file", str(tmp_path / "password"))
+        assert changed.returncode == 0, changed.stderr
+        assert (published("correct horse"), published("another horse")) == (4, 0)
+        assert node.stop() == 0
+        node.start()
+        port = node.ready["endpoints"]["mqtt"].rsplit(":", 1)[1]
+        assert published("another horse") == 0
+        assert node.run("mqtt", "user", "remove", "bob").returncode == 0
+        assert published("another horse") == 4
+        assert "horse" not in node.log
+
+
+def test_a_password_is_asked_for_twice(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    said = iter(["correct horse", "correct horse", "correct horse", "corect horse"])
+    monkeypatch.setattr("getpass.getpass", lambda prompt: next(said))
+    asked = Namespace(password_file=None)
+    assert _password(asked) == "correct horse"
+    with pytest.raises(Failure, match="two different passwords"):
+        _password(asked)
+    with pytest.raises(Failure, match="the password cannot be read"):
+        _password(Namespace(password_file=tmp_path / "none"))

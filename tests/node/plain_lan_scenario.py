@@ -78,6 +78,12 @@ async def devices_come_in(folder: Path) -> None:
         wrong = type(plug)(plug.name, plug.aid, plug.username, "wrong", "")
         code, said = await client("mosquitto_pub", *door(HOME, port, wrong), "-t", "plug/state", "-m", "ON")
         assert code != 0, said
+        await ask(node, "mqtt.user_add", name="bob", password="correct horse")
+        bob = type(plug)("bob", "", "bob", "correct horse", "")
+        code, said = await client("mosquitto_pub", *door(HOME, port, bob), "-t", "bob/x", "-m", "1")
+        assert "not authorised" in said.lower(), (code, said)
+        local = int(node.endpoints["mqtt"].rsplit(":", 1)[1])
+        assert await client("mosquitto_pub", *door("127.0.0.1", local, bob), "-t", "bob/x", "-m", "1") == (0, "")
         facts = await ask(node, "status")
         shown = {"address": f"{HOME}:{port}", "interface": "home", "network": "192.168.77.0/24"}
         assert facts["plain_lan"]["open"] == [shown], facts["plain_lan"]

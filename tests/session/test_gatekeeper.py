@@ -1,16 +1,19 @@
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
 import pytest
 
-from edge.contract.bus import Refusal
+from edge.contract.bus import Admission, Refusal
 from edge.contract.limit import Limits
-from edge.contract.principal import GUEST, NODE, Kind, Principal
+from edge.contract.principal import GUEST, NODE, PLAIN_LAN, Kind, Principal
 from edge.session.gatekeeper import Gatekeeper
-from edge.store import credentials
+from edge.store import credentials, persons
 from edge.store.credentials import Credential
+from edge.store.persons import Person, slow_digest
 from tests.support.clock import FakeClock
 from tests.support.login import ask, let_in
 from tests.support.store import database
@@ -172,3 +175,68 @@ def test_an_admin_may_read_the_brokers_figures_and_nobody_else() -> None:
     assert [one is not None and "$SYS/#" in one.subscribe for one in found] == [True, False]
     assert found[0] is not None
     assert found[0].publish == ("#",)
+
+
+# People.
+
+BOB = Person(
+    user="bob", digest=slow_digest(b"correct horse", b"salt", 4), salt=b"salt", cost=4, publish=("b/#",), subscribe=()
+)
+
+
+async def until(reached: Callable[[], object]) -> None:
+    async with asyncio.timeout(20):
+        while not reached():
+            await asyncio.sleep(0.001)
+
+
+async def test_a_persons_password_is_checked_and_a_wrong_one_does_not_lock_the_right_one_out() -> None:
+    clock = FakeClock()
+    keeper = gatekeeper(clock)
+    keeper.enrol_person(BOB)
+    right = ask(keeper, "bob", b"correct horse")
+    await until(lambda: right)
+    assert isinstance(right[0], Admission)
+    assert right[0].publish == ("b/#",)
+    wrong = [ask(keeper, "bob", b"wrong") for _ in range(4)]
+    busy = ask(keeper, "bob", b"wrong")
+    assert busy == [Refusal.BUSY]
+    assert let_in(keeper, "bob", b"correct horse") is not None, "known again, without a check"
+    await until(lambda: keeper.refused["wrong"] == 4)
+    assert wrong == [[]] * 4
+    clock.advance(10_000_000)
+    assert wrong == [[Refusal.CREDENTIALS]] * 4
+    assert keeper.refused == {"wrong": 4, "busy": 1}
+
+
+async def test_a_person_never_comes_in_without_tls_from_the_network() -> None:
+    """Settled G14: not even with the right password; it is not looked at."""
+    clock = FakeClock()
+    keeper = gatekeeper(clock)
+    keeper.enrol_person(BOB)
+    said = ask(keeper, "bob", b"correct horse", via=PLAIN_LAN)
+    clock.advance(10_000_000)
+    assert said == [Refusal.NOT_AUTHORIZED]
+    assert keeper.refused == {"person without TLS": 1}
+    assert let_in(keeper, "thermo", b"secret", via=PLAIN_LAN) is not None, "a device does"
+
+
+async def test_who_goes_while_the_password_is_checked_is_not_let_in() -> None:
+    clock = FakeClock()
+    keeper = gatekeeper(clock)
+    keeper.enrol_person(BOB)
+    said = ask(keeper, "bob", b"correct horse")
+    keeper.dismiss("bob")
+    await until(lambda: keeper.refused["wrong"])
+    clock.advance(10_000_000)
+    assert said == [Refusal.CREDENTIALS]
+
+
+async def test_people_are_loaded_at_the_start(tmp_path: Path) -> None:
+    async with database(tmp_path) as node:
+        await node.commit(lambda unit: persons.add(unit, msgspec.structs.replace(BOB, admin=True)))
+        keeper = Gatekeeper(node, "edge.test", FakeClock(), Limits())
+        await keeper.load()
+        rights = keeper.user("bob")
+        assert rights is not None
+        assert rights.subscribe == ("$SYS/#",)

@@ -1,0 +1,91 @@
+"""Passwords that people chose, checked one at a time off the loop; what waits is bounded, and shared by address.
+
+A check costs time and memory (`edge.store.persons`), so strangers may not have as many as they like: each address has
+a few in hand, from its CONNECT to its answer, late refusals included. Who has been in since the start is known again
+by a keyed hash in memory, without a check: wrong passwords do not keep the right one waiting.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import secrets
+from collections import OrderedDict, deque
+from collections.abc import Callable
+
+from edge.contract.limit import Limits, declare
+from edge.store import persons
+from edge.store.persons import Person
+
+CHECKS = declare("mqtt.password_checks", 32, "logins", "with a person's password that are in hand at once", None)
+PER_ADDRESS = declare(
+    "mqtt.password_checks_per_address", 4, "logins", "of those, from one address; more are told to try later", None
+)
+
+Checked = Callable[[bool | None], None]
+"""True or False; None: nobody could look, there is too much to do."""
+
+
+class Passwords:
+    """Used in the loop only."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._key = secrets.token_bytes(32)
+        self._known: dict[str, bytes] = {}
+        self._in_hand: dict[str, int] = {}
+        self._waiting: OrderedDict[str, deque[tuple[Person, bytes, Checked]]] = OrderedDict()
+        self._busy = False
+
+    def forget(self, user: str) -> None:
+        """A user has another password now, or is gone."""
+        self._known.pop(user, None)
+
+    def check(self, address: str, one: Person, password: bytes, then: Checked) -> None:
+        """Say whether a password is right, now or later. After True or False call `release(address)`, once."""
+        if hmac.compare_digest(self._known.get(one.user, b""), self._mark(one, password)):
+            self._in_hand[address] = self._in_hand.get(address, 0) + 1
+            then(True)
+            return
+        limit = CHECKS if sum(self._in_hand.values()) >= self._limits[CHECKS] else PER_ADDRESS
+        if limit is CHECKS or self._in_hand.get(address, 0) >= self._limits[PER_ADDRESS]:
+            self._limits.hit(limit)
+            then(None)
+            return
+        self._in_hand[address] = self._in_hand.get(address, 0) + 1
+        self._waiting.setdefault(address, deque()).append((one, password, then))
+        self._next()
+
+    def release(self, address: str) -> None:
+        """A login from this address has its answer."""
+        left = self._in_hand[address] - 1
+        if left:
+            self._in_hand[address] = left
+        else:
+            del self._in_hand[address]
+
+    def _next(self) -> None:
+        """Look at the next one; addresses take turns."""
+        if self._busy or not self._waiting:
+            return
+        address, mine = self._waiting.popitem(last=False)
+        one, password, then = mine.popleft()
+        if mine:
+            self._waiting[address] = mine
+        self._busy = True
+        loop = asyncio.get_running_loop()
+        work = loop.run_in_executor(None, persons.slow_digest, password, one.salt, one.cost)
+        work.add_done_callback(lambda done: self._done(done, one, password, then))
+
+    def _done(self, done: asyncio.Future[bytes], one: Person, password: bytes, then: Checked) -> None:
+        self._busy = False
+        if done.cancelled():
+            return
+        right = done.exception() is None and hmac.compare_digest(done.result(), one.digest)
+        if right:
+            self._known[one.user] = self._mark(one, password)
+        then(right)
+        self._next()
+
+    def _mark(self, one: Person, password: bytes) -> bytes:
+        return hmac.digest(self._key, one.digest + password, "sha256")

@@ -1,0 +1,90 @@
+"""People's passwords: one check at a time, addresses take turns, what is in hand is bounded."""
+
+from __future__ import annotations
+
+import asyncio
+
+import msgspec
+import pytest
+
+from edge.contract.limit import Limits
+from edge.session.passwords import Passwords
+from edge.store.persons import Person, slow_digest
+
+BOB = Person(user="bob", digest=slow_digest(b"right", b"salt", 4), salt=b"salt", cost=4)
+HOME, ELSEWHERE = "192.0.2.1", "192.0.2.2"
+
+
+async def settled(passwords: Passwords) -> None:
+    async with asyncio.timeout(20):
+        while passwords._busy or passwords._waiting:
+            await asyncio.sleep(0.001)
+
+
+async def test_a_password_is_right_or_wrong() -> None:
+    passwords = Passwords(Limits())
+    said: list[bool | None] = []
+    for password in (b"right", b"wrong", b""):
+        passwords.check(HOME, BOB, password, said.append)
+    assert said == [], "nothing is checked in the loop"
+    await settled(passwords)
+    assert said == [True, False, False]
+
+
+async def test_who_was_in_is_known_again_at_once_until_the_password_changes() -> None:
+    passwords = Passwords(Limits({"mqtt.password_checks_per_address": 1}))
+    said: list[bool | None] = []
+    passwords.check(HOME, BOB, b"right", said.append)
+    await settled(passwords)
+    passwords.check(HOME, BOB, b"right", said.append)
+    assert said == [True, True], "though the address has its share in hand"
+    changed = msgspec.structs.replace(BOB, digest=slow_digest(b"other", b"salt", 4))
+    passwords.release(HOME)
+    passwords.release(HOME)
+    passwords.check(HOME, changed, b"right", said.append)
+    await settled(passwords)
+    passwords.forget("bob")
+    passwords.check(ELSEWHERE, BOB, b"right", said.append)
+    assert said == [True, True, False]
+    await settled(passwords)
+    assert said == [True, True, False, True]
+
+
+@pytest.mark.limit("mqtt.password_checks_per_address")
+async def test_an_address_has_a_share_until_its_answers_are_told() -> None:
+    limits = Limits({"mqtt.password_checks_per_address": 3})
+    passwords = Passwords(limits)
+    said: list[bool | None] = []
+    for _ in range(4):
+        passwords.check(HOME, BOB, b"wrong", said.append)
+    assert said == [None]
+    assert limits.hits == {"mqtt.password_checks_per_address": 1}
+    passwords.check(ELSEWHERE, BOB, b"right", said.append)
+    await settled(passwords)
+    assert said == [None, False, False, True, False], "addresses take turns"
+    passwords.check(HOME, BOB, b"wrong", said.append)
+    passwords.release(HOME)
+    passwords.check(HOME, BOB, b"wrong", said.append)
+    await settled(passwords)
+    assert said[5:] == [None, False]
+
+
+@pytest.mark.limit("mqtt.password_checks")
+async def test_all_addresses_together_have_a_bound() -> None:
+    limits = Limits({"mqtt.password_checks": 2})
+    passwords = Passwords(limits)
+    said: list[bool | None] = []
+    for number in range(3):
+        passwords.check(f"192.0.2.{number}", BOB, b"wrong", said.append)
+    assert said == [None]
+    assert limits.hits == {"mqtt.password_checks": 1}
+    await settled(passwords)
+
+
+async def test_a_check_that_fails_is_no_yes() -> None:
+    passwords = Passwords(Limits())
+    said: list[bool | None] = []
+    passwords.check(HOME, msgspec.structs.replace(BOB, cost=60), b"right", said.append)
+    passwords.check(HOME, BOB, b"right", said.append)
+    await settled(passwords)
+    assert said == [False, True]
