@@ -9,48 +9,19 @@ from pathlib import Path
 import pytest
 
 from tests.support.peers import SOON, Agent, Profile, Restored
-from tests.support.process import NodeProcess
+from tests.support.village import Village
 
 pytestmark = [pytest.mark.interop, pytest.mark.needs("peer:aunold")]
 
 
-class Village:
-    """A node, and first-generation clients that end with the test."""
-
-    def __init__(self, folder: Path, stack: ExitStack) -> None:
-        self.folder, self.stack = folder, stack
-        self.node = stack.enter_context(NodeProcess(folder / "state"))
-
-    @property
-    def door(self) -> dict[str, str]:
-        return {"gateway": self.node.ready["endpoints"]["aun"], "root": self.node.ready["aun_root"]}
-
-    def start(self, profile: Profile) -> Agent:
-        return self.stack.enter_context(Agent(profile, "aunold", "aun_core_agent.py"))
-
-    def agent(self, name: str, **options: object) -> Agent:
-        """A registered, connected client."""
-        agent = self.start(Profile(self.node, name, self.folder / name, prepared=False))
-        agent.do("register", **self.door)
-        agent.do("connect", **self.door, options=options)
-        return agent
-
-    def again(self, agent: Agent) -> Agent:
-        """The client's process dies and another one takes its place."""
-        agent.__exit__(None, None, None)
-        back = self.start(agent.profile)
-        back.do("connect", **self.door)
-        return back
-
-
 @pytest.fixture
-def village(tmp_path: Path) -> Iterator[Village]:
+def village(tmp_path: Path) -> Iterator[Village[Agent]]:
     with ExitStack() as stack:
-        yield Village(tmp_path, stack)
+        yield Village(tmp_path, stack, Agent, "aun_core_agent.py")
 
 
 @pytest.mark.seed("S0-140", "S0-144")
-def test_two_clients_exchange_plain_and_encrypted_messages(village: Village) -> None:
+def test_two_clients_exchange_plain_and_encrypted_messages(village: Village[Agent]) -> None:
     alice, bob = village.agent("alice"), village.agent("bobby")
     assert alice.call("meta.ping")["pong"] is True
     assert alice.send(bob, "plain")["seq"] == 1
@@ -62,7 +33,7 @@ def test_two_clients_exchange_plain_and_encrypted_messages(village: Village) -> 
     assert alice.texts(1) == ["answer"]
 
 
-def test_a_client_that_comes_back_pulls_what_it_missed(village: Village) -> None:
+def test_a_client_that_comes_back_pulls_what_it_missed(village: Village[Agent]) -> None:
     alice, bob = village.agent("alice"), village.agent("bobby")
     alice.send(bob, "seen")
     assert bob.texts(1) == ["seen"]
@@ -78,7 +49,7 @@ def test_a_client_that_comes_back_pulls_what_it_missed(village: Village) -> None
     assert [one["ack_seq"] for one in alice.heard("message.ack", 3)][-1] == 7
 
 
-def test_two_devices_each_get_an_encrypted_copy(village: Village) -> None:
+def test_two_devices_each_get_an_encrypted_copy(village: Village[Agent]) -> None:
     alice, bob = village.agent("alice"), village.agent("bobby")
     tablet = village.start(bob.profile.another_device(village.folder / "tablet"))
     tablet.do("connect", **village.door)
@@ -89,7 +60,7 @@ def test_two_devices_each_get_an_encrypted_copy(village: Village) -> None:
     assert tablet.texts(2)[-1] == "from one of us"
 
 
-def test_a_client_comes_back_by_itself_when_the_node_restarts(village: Village) -> None:
+def test_a_client_comes_back_by_itself_when_the_node_restarts(village: Village[Agent]) -> None:
     alice, bob = village.agent("alice", **SOON), village.agent("bobby", **SOON)
     alice.send(bob, "before")
     assert bob.texts(1) == ["before"]
@@ -101,7 +72,7 @@ def test_a_client_comes_back_by_itself_when_the_node_restarts(village: Village) 
     assert bob.texts(2) == ["before", "after"]
 
 
-def test_a_jump_of_numbers_does_not_choke_the_client(village: Village) -> None:
+def test_a_jump_of_numbers_does_not_choke_the_client(village: Village[Agent]) -> None:
     """After a restore numbers begin anew far above (D18); this SDK lists every number of a gap in memory."""
     alice, bob = village.agent("alice", **SOON), village.agent("bobby", **SOON)
     with Restored(village.node) as node:
@@ -126,7 +97,7 @@ def test_a_jump_of_numbers_does_not_choke_the_client(village: Village) -> None:
 
 
 @pytest.mark.needs("peer:fastaun")
-def test_both_generations_exchange_plain_text(village: Village) -> None:
+def test_both_generations_exchange_plain_text(village: Village[Agent]) -> None:
     old = village.agent("alice")
     profile = Profile(village.node, "bobby", village.folder / "bobby")
     new = village.stack.enter_context(Agent(profile)).register().connect()
@@ -136,7 +107,7 @@ def test_both_generations_exchange_plain_text(village: Village) -> None:
     assert old.texts(1) == ["from the new one"]
 
 
-def test_large_payloads_arrive_and_too_large_ones_are_named(village: Village) -> None:
+def test_large_payloads_arrive_and_too_large_ones_are_named(village: Village[Agent]) -> None:
     """The SDK drops the connection at a frame above 1 MiB, so that it gets a stand-in for the largest payloads."""
     alice, bob = village.agent("alice"), village.agent("bobby")
     alice.send(bob, "x" * 1_040_000)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.support.peers import SOON, Agent, Profile, Refused, Restored
-from tests.support.process import NodeProcess
+from tests.support.village import Village
 
 pytestmark = [pytest.mark.interop, pytest.mark.needs("peer:aunold")]
 
@@ -37,39 +37,10 @@ class Member(Agent):
         raise AssertionError(f"{action} was not heard: {found}")
 
 
-class Village:
-    """A node, and first-generation clients that end with the test."""
-
-    def __init__(self, folder: Path, stack: ExitStack) -> None:
-        self.folder, self.stack = folder, stack
-        self.node = stack.enter_context(NodeProcess(folder / "state"))
-
-    @property
-    def door(self) -> dict[str, str]:
-        return {"gateway": self.node.ready["endpoints"]["aun"], "root": self.node.ready["aun_root"]}
-
-    def start(self, profile: Profile) -> Member:
-        return self.stack.enter_context(Member(profile, "aunold", "aun_core_groups.py"))
-
-    def member(self, name: str, **options: object) -> Member:
-        """A registered, connected client."""
-        made = self.start(Profile(self.node, name, self.folder / name, prepared=False))
-        made.do("register", **self.door)
-        made.do("connect", **self.door, options=options)
-        return made
-
-    def again(self, member: Member) -> Member:
-        """The client's process dies and another one takes its place."""
-        member.__exit__(None, None, None)
-        back = self.start(member.profile)
-        back.do("connect", **self.door)
-        return back
-
-
 @pytest.fixture
-def village(tmp_path: Path) -> Iterator[Village]:
+def village(tmp_path: Path) -> Iterator[Village[Member]]:
     with ExitStack() as stack:
-        yield Village(tmp_path, stack)
+        yield Village(tmp_path, stack, Member, "aun_core_groups.py")
 
 
 def found_group(owner: Member, *others: Member) -> str:
@@ -88,8 +59,8 @@ def nothing_was_lost(*members: Member) -> None:
 
 
 @pytest.mark.seed("S0-160")
-def test_plain_and_encrypted_messages_reach_every_member(village: Village) -> None:
-    alice, bob, carol = village.member("alice"), village.member("bobby"), village.member("carol")
+def test_plain_and_encrypted_messages_reach_every_member(village: Village[Member]) -> None:
+    alice, bob, carol = village.agent("alice"), village.agent("bobby"), village.agent("carol")
     gid = found_group(alice, bob)
     assert alice.call("group.e2ee.get_epoch", group_id=gid)["epoch"] == 2
     alice.say(gid, "plain", encrypt=False)
@@ -105,8 +76,8 @@ def test_plain_and_encrypted_messages_reach_every_member(village: Village) -> No
     nothing_was_lost(alice, bob, carol)
 
 
-def test_who_is_put_out_hears_no_more_and_can_come_back(village: Village) -> None:
-    alice, bob, carol = village.member("alice"), village.member("bobby"), village.member("carol")
+def test_who_is_put_out_hears_no_more_and_can_come_back(village: Village[Member]) -> None:
+    alice, bob, carol = village.agent("alice"), village.agent("bobby"), village.agent("carol")
     gid = found_group(alice, bob, carol)
     before = alice.call("group.e2ee.get_epoch", group_id=gid)["epoch"]
     assert alice.call("group.kick", group_id=gid, aid=bob.aid)["removed_aid"] == bob.aid
@@ -123,8 +94,8 @@ def test_who_is_put_out_hears_no_more_and_can_come_back(village: Village) -> Non
     nothing_was_lost(alice, bob, carol)
 
 
-def test_a_client_that_comes_back_gets_what_it_missed(village: Village) -> None:
-    alice, bob = village.member("alice"), village.member("bobby")
+def test_a_client_that_comes_back_gets_what_it_missed(village: Village[Member]) -> None:
+    alice, bob = village.agent("alice"), village.agent("bobby")
     gid = found_group(alice, bob)
     alice.say(gid, "seen")
     assert bob.read(1) == ["seen"]
@@ -139,8 +110,8 @@ def test_a_client_that_comes_back_gets_what_it_missed(village: Village) -> None:
 
 
 @pytest.mark.parametrize("end", ["stop", "kill"])
-def test_nothing_said_is_lost_when_the_node_goes_in_the_middle(village: Village, end: str) -> None:
-    alice, bob = village.member("alice", **SOON), village.member("bobby", **SOON)
+def test_nothing_said_is_lost_when_the_node_goes_in_the_middle(village: Village[Member], end: str) -> None:
+    alice, bob = village.agent("alice", **SOON), village.agent("bobby", **SOON)
     gid = found_group(alice, bob)
     alice.say(gid, "before")
     assert alice.read(1) == bob.read(1) == ["before"]
@@ -153,9 +124,9 @@ def test_nothing_said_is_lost_when_the_node_goes_in_the_middle(village: Village,
     nothing_was_lost(alice, bob)
 
 
-def test_a_jump_of_numbers_does_not_choke_the_client(village: Village) -> None:
+def test_a_jump_of_numbers_does_not_choke_the_client(village: Village[Member]) -> None:
     """After a restore numbers begin anew far above (D18); this SDK lists every number of a gap in memory."""
-    alice, bob = village.member("alice", **SOON), village.member("bobby", **SOON)
+    alice, bob = village.agent("alice", **SOON), village.agent("bobby", **SOON)
     gid = found_group(alice, bob)
     with Restored(village.node) as node:
         alice.say(gid, "kept")
@@ -175,8 +146,8 @@ def test_a_jump_of_numbers_does_not_choke_the_client(village: Village) -> None:
 
 
 @pytest.mark.needs("peer:fastaun")
-def test_both_generations_talk_in_the_clear_in_one_group(village: Village) -> None:
-    old = village.member("alice")
+def test_both_generations_talk_in_the_clear_in_one_group(village: Village[Member]) -> None:
+    old = village.agent("alice")
     profile = Profile(village.node, "bobby", village.folder / "bobby")
     new = village.stack.enter_context(Agent(profile, "fastaun", "fastaun_groups.py")).register().connect()
     gid = old.call("group.create", name="Team")["group"]["group_id"]

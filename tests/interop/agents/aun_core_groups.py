@@ -17,4 +17,4 @@ aun_core_agent.NAMES += (
 
 
 if __name__ == "__main__":
-    asyncio.run(aun_core_agent.main())
+    asyncio.run(aun_core_agent.main(aun_core_agent.Agent))
