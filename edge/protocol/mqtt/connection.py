@@ -339,10 +339,10 @@ class Connection(AckLine):
         if session.incoming:
             self._carried = set(session.incoming)
 
-    def refuse(self, reason: Reason, found: Properties | None = None) -> None:
+    def refuse(self, reason: Reason) -> None:
         """CONNACK with a refusal, then close (MQTT-3.2.2-5 of 3.1.1, MQTT-3.2.2-7 of 5)."""
         if self.version == V5 and reason is not Reason.UNSUPPORTED_PROTOCOL_VERSION:
-            self._put(codec.encode(codec.Connack(False, reason, found or {}), V5))
+            self._put(codec.encode(codec.Connack(False, reason), V5))
         elif reason in CONNACK_311:
             self._put(codec.encode(codec.Connack(False, CONNACK_311[reason]), V311))
         self.close(None)

@@ -17,8 +17,8 @@ CONNECT_OCTETS = declare(
 )
 PACKET_OCTETS = declare("mqtt.packet_octets", 262_144, "bytes", "a larger packet closes the connection", None)
 CLIENT_ID_OCTETS = declare("mqtt.client_id_octets", 512, "bytes", "a longer client id is refused", None)
-TOPIC_OCTETS = declare("mqtt.topic_octets", 1024, "bytes", "a longer topic closes the connection", None)
-TOPIC_LEVELS = declare("mqtt.topic_levels", 32, "levels", "a deeper topic closes the connection", None)
+TOPIC_OCTETS = declare("mqtt.topic_octets", 1024, "bytes", "a longer topic closes, a longer filter is refused", None)
+TOPIC_LEVELS = declare("mqtt.topic_levels", 32, "levels", "a deeper topic closes, a deeper filter is refused", None)
 INFLIGHT = declare("mqtt.inflight", 256, "messages", "sent to a client, unacknowledged; more wait in its queue", None)
 RECEIVE_MAXIMUM = declare(
     "mqtt.receive_maximum", 256, "messages", "unacknowledged from a client: 5 is disconnected, 3.1.1 waits unread", None

@@ -30,7 +30,6 @@ def subscribe(broker: Broker, connection: Connection, packet: Subscribe) -> None
     changed: dict[int, tuple[str, Subscription | None]] = {}
     most = broker.limits[limits.SUBSCRIPTIONS]
     for at, wish in enumerate(packet.wishes[:most]):
-        broker.check_topic(wish.filter, wish.filter.encode())
         old, noted_before = session.subscriptions.get(wish.filter), broker.journal.count
         reason = _grant(broker, connection, session, wish, ident, fresh)
         if broker.journal.count != noted_before:
@@ -61,6 +60,10 @@ def _grant(
     fresh: list[Subscription],
 ) -> int:
     """Subscribe to one filter: the granted QoS or why not."""
+    try:
+        broker.check_topic(wish.filter, wish.filter.encode())
+    except Fault:
+        return Reason.TOPIC_FILTER_INVALID
     group, inner = "", wish.filter
     if wish.filter.startswith(SHARE):
         share = share_of(wish.filter)

@@ -429,11 +429,25 @@ def test_a_topic_too_long_or_too_deep_closes(topic: str, good: bool) -> None:
     for version in (V311, V5):
         client = box.client("p", version=version).publish(topic, b"x")
         assert client.open is good
-    subscriber = box.client("s").send(codec.Subscribe(1, [codec.Wish(topic)]))
-    assert subscriber.open is good
     with_will = box.wire().send(Connect("w", user="lamp", will=Will(topic)))
     assert with_will.open is good
-    assert sum(box.limits.hits.values()) == (0 if good else 4)
+    assert sum(box.limits.hits.values()) == (0 if good else 3)
+
+
+@pytest.mark.limit("mqtt.topic_octets", "mqtt.topic_levels")
+@pytest.mark.parametrize(("version", "refusal"), [(V311, 0x80), (V5, Reason.TOPIC_FILTER_INVALID)])
+@pytest.mark.parametrize(
+    ("wanted", "good"), [("a" * 64, True), ("a" * 65, False), ("a/b/c/#", True), ("a/b/c/d/#", False)]
+)
+def test_a_filter_too_long_or_too_deep_is_refused_and_the_others_of_its_packet_are_not(
+    wanted: str, good: bool, version: int, refusal: int
+) -> None:
+    """MQTT-3.8.4-5 of 3.1.1, MQTT-3.8.4-6 of 5: one answer for each filter."""
+    box = Box(topic_octets=64, topic_levels=4)
+    client = box.client("s", version=version)
+    assert client.subscribe("first", wanted, "last") == [0, 0 if good else refusal, 0]
+    assert sorted(box.broker.sessions["lamp", "s"].subscriptions) == sorted({"first", "last", *[wanted] * good})
+    assert sum(box.limits.hits.values()) == (not good)
 
 
 def test_reason_codes_of_a_server_are_not_a_clients() -> None:
