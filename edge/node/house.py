@@ -59,7 +59,6 @@ from edge.session.limiter import Limiter
 from edge.session.signed import SignedCalls
 from edge.store import devices as device_rows
 from edge.store import identity as names
-from edge.store import mqtt as mqtt_rows
 from edge.store.boot import Boots
 from edge.store.database import Database
 from edge.store.keyring import Identity, TlsFiles, load_identity
@@ -374,10 +373,6 @@ class House:
         await self.gatekeeper.load()
         await self.grants.load()
         await self.registry.load()
-        if await self.hot.read(mqtt_rows.unreadable):
-            log.error(
-                "%d rows of MQTT state cannot be read and are declared lost", await self.hot.commit(mqtt_rows.mend)
-            )
         await self.bus.load()
         self.keeper.start()
         self._closers.append(self.keeper.stop)

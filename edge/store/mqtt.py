@@ -4,6 +4,7 @@ durable sessions."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -106,6 +107,8 @@ _KEYS = {
 }
 REMEMBERED = 1_000
 """Principals whose text is kept."""
+PAGE_ROWS = 500
+"""Rows that one read of the start takes."""
 _ROWS_AT_ONCE = 400
 """Rows of one statement: below SQLite's 32 766 parameters with every table."""
 
@@ -364,49 +367,74 @@ class Stored(msgspec.Struct, frozen=True):
     incoming: list[StoredIncoming]
 
 
-def unreadable(unit: Unit) -> list[tuple[str, tuple[object, ...]]]:
-    """(table, key) of rows that SQLite takes for good and `load` could not read: a flipped bit inside a text."""
-    found: list[tuple[str, tuple[object, ...]]] = []
-    for table, read in _READERS.items():
-        places = [_COLUMNS[table].index(name) for name in _KEYS[table]]
-        for row in _all(unit, table, _KEYS[table][0]):
-            try:
-                read(row)
-            except (EdgeError, ValueError, TypeError, AttributeError, LookupError):
-                found.append((table, tuple(row[place] for place in places)))
-    return found
+class Place(msgspec.Struct, frozen=True):
+    """Where a page begins: behind the row with this key of that table (the first of `_COLUMNS` when empty)."""
+
+    table: str = ""
+    key: tuple[Any, ...] = ()
 
 
-def mend(unit: Unit) -> int:
-    """Remove what cannot be read and declare it lost (P2, P3); a session takes its own rows along. How many rows."""
-    found = unreadable(unit)
-    for table, key in found:
+class Page(msgspec.Struct, frozen=True):
+    """Some rows of one table; `lost` are the tables and keys of rows that cannot be read, `end` where to go on."""
+
+    stored: Stored
+    lost: list[tuple[str, tuple[object, ...]]]
+    end: Place | None
+
+
+def page(unit: Unit, place: Place, rows: int = PAGE_ROWS) -> Page:
+    """At most so many rows, in the order in which they are taken up: however many there are, no read is long.
+
+    A row that SQLite takes for good may be unreadable all the same: a flipped bit inside a text.
+    """
+    tables = list(_COLUMNS)
+    table = place.table or tables[0]
+    keys = _KEYS[table]
+    beyond = f"WHERE ({','.join(keys)}) > ({','.join('?' * len(keys))})" if place.key else ""
+    sql = f"SELECT {','.join(_COLUMNS[table])} FROM {table} {beyond} ORDER BY {','.join(keys)} LIMIT ?"  # noqa: S608 - names of ours
+    found = unit.run(sql, (*place.key, rows))
+    part, lost = Stored([], [], [], [], []), []
+    into, read = _parts(part)[table]
+    for row in found:
+        try:
+            into.append(read(row))
+        except (EdgeError, ValueError, TypeError, AttributeError, LookupError):
+            lost.append((table, _key(table, row)))
+    if len(found) == rows:
+        return Page(part, lost, Place(table, _key(table, found[-1])))
+    last = tables.index(table) + 1 == len(tables)
+    return Page(part, lost, None if last else Place(tables[tables.index(table) + 1]))
+
+
+def load(unit: Unit) -> Stored:
+    """All pages as one. For as many rows as one read has the time for."""
+    whole, place = Stored([], [], [], [], []), Place()
+    while True:
+        part = page(unit, place)
+        for name in Stored.__struct_fields__:
+            getattr(whole, name).extend(getattr(part.stored, name))
+        if part.end is None:
+            return whole
+        place = part.end
+
+
+def _key(table: str, row: Row) -> tuple[object, ...]:
+    return tuple(row[_COLUMNS[table].index(name)] for name in _KEYS[table])
+
+
+def mend(unit: Unit, lost: Sequence[tuple[str, tuple[object, ...]]]) -> None:
+    """Remove what cannot be read and declare it lost (P2, P3); a session takes its own rows along."""
+    for table, key in lost:
         _remove(unit, table, _KEYS[table], key)
         if table == "mqtt_session":
             for other in ("mqtt_subscription", "mqtt_outgoing", "mqtt_incoming"):
                 _remove(unit, other, ("session",), key)
         unit.lose(Gap("mqtt", table, 0, 0, 1, "unreadable", "store", unit.at))
-    return len(found)
 
 
 def _remove(unit: Unit, table: str, columns: Sequence[str], key: Sequence[object]) -> None:
     where = " AND ".join(f"{name} IS ?" for name in columns)
     unit.run(f"DELETE FROM {table} WHERE {where}", tuple(key))  # noqa: S608 - names of ours
-
-
-def load(unit: Unit) -> Stored:
-    """Read all of it, messages in the order in which they were taken."""
-    return Stored(
-        [_message(row) for row in _all(unit, "mqtt_retained", "topic")],
-        [_session(row) for row in _all(unit, "mqtt_session", "number")],
-        [_subscription(row) for row in _all(unit, "mqtt_subscription", "session")],
-        [_outgoing(row) for row in _all(unit, "mqtt_outgoing", "number")],
-        [_incoming(row) for row in _all(unit, "mqtt_incoming", "session")],
-    )
-
-
-def _all(unit: Unit, table: str, order: str) -> list[Row]:
-    return unit.run(f"SELECT {','.join(_COLUMNS[table])} FROM {table} ORDER BY {order}")  # noqa: S608 - names of ours
 
 
 def _message(row: Row) -> StoredMessage:
@@ -427,7 +455,9 @@ def _incoming(row: Row) -> StoredIncoming:
     return StoredIncoming(_message(row), row[8], row[9], bool(row[10]), bool(row[11]))
 
 
+@lru_cache(REMEMBERED)
 def _principal(text: str) -> Principal:
+    """One object for all rows with the same text: a device publishes many messages."""
     return decode(text.encode(), Principal)
 
 
@@ -441,11 +471,12 @@ def _session(row: Row) -> StoredSession:
     return StoredSession(number, user, client_id, _principal(who), expiry_s, boot, since_us, will, delay)
 
 
-_READERS: dict[str, Callable[[Row], object]] = {
-    "mqtt_retained": lambda row: _message(row),
-    "mqtt_session": lambda row: _session(row),
-    "mqtt_subscription": lambda row: _subscription(row),
-    "mqtt_outgoing": lambda row: _outgoing(row),
-    "mqtt_incoming": lambda row: _incoming(row),
-}
-"""How a row of each table is read."""
+def _parts(stored: Stored) -> dict[str, tuple[list[Any], Callable[[Row], object]]]:
+    """Where the rows of each table go, and how one is read."""
+    return {
+        "mqtt_retained": (stored.retained, _message),
+        "mqtt_session": (stored.sessions, _session),
+        "mqtt_subscription": (stored.subscriptions, _subscription),
+        "mqtt_outgoing": (stored.outgoing, _outgoing),
+        "mqtt_incoming": (stored.incoming, _incoming),
+    }

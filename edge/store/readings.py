@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from collections.abc import Sequence as Rows
+from functools import partial
 from typing import cast
 
 import msgspec
@@ -125,8 +126,17 @@ class Readings:
 
     async def newest(self, wanted: Iterable[int], rows: int) -> dict[int, Reading]:
         """The newest reading of each wanted capability among the last `rows` rows; stops when all are found."""
-        missing = set(wanted)
-        return await self._hot.read(lambda unit: _newest(unit, missing, rows)) if missing else {}
+        missing, found = set(wanted), dict[int, Reading]()
+        at, step = 1 << 62, 2_000
+        while rows > 0 and missing:
+            page = await self._hot.read(partial(_newest, missing=frozenset(missing), at=at, rows=min(step, rows)))
+            found |= page.found
+            missing -= page.found.keys()
+            if page.end is None:
+                break
+            rows -= step
+            at, step = page.end, 20_000
+        return found
 
     async def measure(self) -> int:
         """Walk the table once, in steps, to know its size; kept up to date from then on."""
@@ -179,21 +189,23 @@ def _since(unit: Unit, cap: int, seq: int, rows: int) -> tuple[list[Reading], in
     return found, end, end < highest
 
 
-def _newest(unit: Unit, missing: set[int], rows: int) -> dict[int, Reading]:
+class _Newest(msgspec.Struct):
+    """What one read found going down; `end` is the next row below, None at the last."""
+
+    found: dict[int, Reading]
+    end: int | None
+
+
+def _newest(unit: Unit, missing: frozenset[int], at: int, rows: int) -> _Newest:
     found: dict[int, Reading] = {}
-    at, step = 1 << 62, 2_000
-    while rows > 0 and missing:
-        page = unit.run(_NEWEST, (at, min(step, rows)))
-        for row in page:
-            if row[1] in missing:
-                reading = _reading(row)
-                found[reading.cap] = reading
-                missing.discard(reading.cap)
-        if len(page) < min(step, rows):
-            break
-        rows -= len(page)
-        at, step = cast(int, page[-1][0]) - 1, 20_000
-    return found
+    page = unit.run(_NEWEST, (at, rows))
+    for row in page:
+        if row[1] in missing and row[1] not in found:
+            reading = _reading(row)
+            found[reading.cap] = reading
+            if len(found) == len(missing):
+                break
+    return _Newest(found, cast(int, page[-1][0]) - 1 if len(page) == rows else None)
 
 
 def _dated(unit: Unit, rows: int) -> tuple[int, Stamp] | None:

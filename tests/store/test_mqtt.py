@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -189,6 +190,46 @@ def test_the_text_of_a_principal_is_made_once_and_not_kept_for_ever() -> None:
     assert len(texts._known) <= mqtt.REMEMBERED
 
 
+async def pages(db: Database, rows: int) -> list[mqtt.Page]:
+    """What a start reads, so many rows at a time."""
+    found, place = [], mqtt.Place()
+    while True:
+        found.append(await db.read(partial(mqtt.page, place=place, rows=rows)))
+        end = found[-1].end
+        if end is None:
+            return found
+        place = end
+
+
+async def unreadable(db: Database) -> list[tuple[str, tuple[object, ...]]]:
+    return [one for page in await pages(db, 500) for one in page.lost]
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3, 7])
+async def test_pages_of_any_size_hold_every_row_once_and_in_order(tmp_path: Path, rows: int) -> None:
+    async with database(tmp_path, "hot") as db:
+        sessions = {number: session(number=number) for number in (1, 2, 3)}
+        wanted = {(number, name): Subscription(sessions[number], name, 1) for number in sessions for name in "cab"}
+        everything = changes(
+            retained={topic: message(topic) for topic in ("b", "a", "c/1", "c")},
+            sessions=sessions,
+            subscriptions=wanted,
+            outgoing={(1, number): outgoing(number) for number in (7, 3, 5)},
+            incoming={(2, ident): message("b") for ident in (9, 4)},
+        )
+        whole = await written(db, everything)
+        found = await pages(db, rows)
+        for name in mqtt.Stored.__struct_fields__:
+            assert [one for page in found for one in getattr(page.stored, name)] == getattr(whole, name)
+        assert (
+            max(sum(len(getattr(page.stored, name)) for name in page.stored.__struct_fields__) for page in found)
+            <= rows
+        )
+        assert [one.topic for one in whole.retained] == ["a", "b", "c", "c/1"]
+        assert [one.number for one in whole.outgoing] == [3, 5, 7]
+        assert (len(whole.sessions), len(whole.subscriptions), len(whole.incoming)) == (3, 9, 2)
+
+
 @pytest.mark.parametrize(
     ("table", "column"),
     [
@@ -212,11 +253,12 @@ async def test_a_row_that_cannot_be_read_is_declared_lost_and_the_others_stay(
             incoming={(1, 9): message("b")},
         )
         await written(db, everything)
-        assert await db.read(mqtt.unreadable) == []
+        assert await unreadable(db) == []
         await db.commit(lambda unit: unit.run(f"UPDATE {table} SET {column} = '{{'"))
-        assert [name for name, _ in await db.read(mqtt.unreadable)] == [table]
-        assert await db.commit(mqtt.mend) == 1
-        assert await db.read(mqtt.unreadable) == []
+        [lost] = await unreadable(db)
+        assert lost[0] == table
+        await db.commit(lambda unit: mqtt.mend(unit, [lost]))
+        assert await unreadable(db) == []
         left = await db.read(mqtt.load)
         count = {"mqtt_retained": len(left.retained), "mqtt_session": len(left.sessions)}
         count |= {"mqtt_outgoing": len(left.outgoing), "mqtt_incoming": len(left.incoming)}

@@ -220,7 +220,8 @@ class Core:
         left = task.due.mono_us - now.mono_us
         if task.due.boot != now.boot:
             left = self.when(task.due) - wall_us(self.clock)
-        self.later(task.id, max(left, 0), lambda: self.send(task.id, Tick()))
+        task_id = task.id  # the timer may wait for weeks: it keeps the name, not the task
+        self.later(task_id, max(left, 0), lambda: self.send(task_id, Tick()))
 
     def later(self, name: str, us: int, call: Callable[[], None]) -> None:
         """Call `call` in `us`; one timer per name, the last one wins."""

@@ -8,11 +8,13 @@ import secrets
 import socket
 import ssl
 from collections.abc import Callable, Mapping
+from functools import partial
 from types import MappingProxyType
 
 import msgspec
 
 from edge.contract.bus import Admission, Done, Gatekeeper, Login, Publish, Refusal, Sink, Verdict
+from edge.contract.errors import StorageFull
 from edge.contract.limit import Limit, Limits
 from edge.contract.store import Store
 from edge.contract.time import SECOND, Clock, Stamp
@@ -23,7 +25,7 @@ from edge.protocol.mqtt.connection import Connection
 from edge.protocol.mqtt.journal import Changes
 from edge.protocol.mqtt.reasons import Reason
 from edge.store import mqtt as tables
-from edge.transports.mqtt.restore import restore
+from edge.transports.mqtt.restore import Restoring
 from edge.transports.mqtt.tcp import Entrance, Stream
 from edge.transports.mqtt.ws import WebSocketStream
 
@@ -113,8 +115,25 @@ class BuiltinEngine:
     # Life.
 
     async def load(self) -> None:
-        """Take up what the last run left in hot.db. Before `listen`."""
-        restore(self._broker, await self._hot.read(tables.load), self._here)
+        """Take up what the last run left in hot.db, page by page. Before `listen`."""
+        restoring, place = Restoring(self._broker, self._here), tables.Place()
+        while True:
+            page = await self._hot.read(partial(tables.page, place=place))
+            if page.lost:
+                await self._lose(page.lost)
+            restoring.take(page.stored)
+            if page.end is None:
+                break
+            place = page.end
+        restoring.done()
+
+    async def _lose(self, rows: list[tuple[str, tuple[object, ...]]]) -> None:
+        """Declare what cannot be read lost, instead of staying down because of it (P2, P3)."""
+        log.error("%d rows of MQTT state cannot be read and are declared lost", len(rows))
+        try:
+            await self._hot.commit(partial(tables.mend, lost=rows))
+        except StorageFull:
+            log.error("their loss cannot be written now; the next start tries again")
 
     async def listen(
         self, host: str, port: int, *, ssl: ssl.SSLContext | None = None, entrance: Entrance = ANYBODY

@@ -9,7 +9,7 @@ from edge.contract.time import SECOND, Stamp
 from edge.protocol.mqtt.broker import Broker
 from edge.protocol.mqtt.message import Message, head_of
 from edge.protocol.mqtt.session import SENT, WAITING, Outgoing, Session, Subscription
-from edge.store.mqtt import Stored, StoredMessage, StoredOutgoing, StoredSession
+from edge.store.mqtt import Stored, StoredMessage, StoredOutgoing, StoredSession, StoredSubscription
 
 Here = Callable[[Stamp], int]
 """A moment of any boot on this boot's monotonic clock."""
@@ -18,42 +18,59 @@ WILL_GRACE_US = 30 * SECOND
 """Clients cut off by our own restart have this long to come back before their wills go out."""
 
 
-def restore(broker: Broker, stored: Stored, here: Here) -> None:
-    """Fill an empty broker. What has expired meanwhile ends in the first turn."""
-    for row in stored.retained:
-        broker.take_up(_message(broker, row, here, retain=True))
-    sessions = {row.number: _session(broker, row, here) for row in stored.sessions}
-    for sub in stored.subscriptions:
-        session = sessions.get(sub.session)
-        if session is not None:
-            found = Subscription(
-                session,
-                sub.filter,
-                sub.qos,
-                group=sub.share,
-                ids=(sub.ident,) if sub.ident else (),
-                no_local=sub.no_local,
-                retain_as_published=sub.as_published,
-                retain_handling=sub.handling,
-            )
-            session.subscriptions[sub.wanted] = found
-            broker.router.put(found)
-    for row_out in stored.outgoing:
-        session = sessions.get(row_out.session)
-        broker.numbers = max(broker.numbers, row_out.number)
-        if session is not None:
-            _outgoing(broker, session, row_out, here)
-    for row_in in stored.incoming:
-        session = sessions.get(row_in.session)
-        if session is not None:
-            message = _message(broker, row_in.message, here, retain=row_in.retain)
-            message.routed = row_in.routed
-            session.take(row_in.packet_id, message)
-    for session in sessions.values():
-        broker.watch_expiry(session)
-        if session.will_at_us is not None:
-            broker.watch_will(session)
-    broker.need_turn()
+class Restoring:
+    """Fills an empty broker, part by part, in the order of the tables. What has expired meanwhile ends in the first
+    turn."""
+
+    def __init__(self, broker: Broker, here: Here) -> None:
+        self._broker, self._here = broker, here
+        self._sessions: dict[int, Session] = {}
+
+    def take(self, stored: Stored) -> None:
+        """Take up some of what was stored. What belongs to a session comes after it."""
+        broker, here = self._broker, self._here
+        for row in stored.retained:
+            broker.take_up(_message(broker, row, here, retain=True))
+        for one in stored.sessions:
+            self._sessions[one.number] = _session(broker, one, here)
+        for sub in stored.subscriptions:
+            self._subscribe(sub)
+        for out in stored.outgoing:
+            session = self._sessions.get(out.session)
+            broker.numbers = max(broker.numbers, out.number)
+            if session is not None:
+                _outgoing(broker, session, out, here)
+        for row_in in stored.incoming:
+            session = self._sessions.get(row_in.session)
+            if session is not None:
+                message = _message(broker, row_in.message, here, retain=row_in.retain)
+                message.routed = row_in.routed
+                session.take(row_in.packet_id, message)
+
+    def done(self) -> None:
+        """Everything was taken up: clocks run from now on."""
+        for session in self._sessions.values():
+            self._broker.watch_expiry(session)
+            if session.will_at_us is not None:
+                self._broker.watch_will(session)
+        self._broker.need_turn()
+
+    def _subscribe(self, sub: StoredSubscription) -> None:
+        session = self._sessions.get(sub.session)
+        if session is None:
+            return
+        found = Subscription(
+            session,
+            sub.filter,
+            sub.qos,
+            group=sub.share,
+            ids=(sub.ident,) if sub.ident else (),
+            no_local=sub.no_local,
+            retain_as_published=sub.as_published,
+            retain_handling=sub.handling,
+        )
+        session.subscriptions[sub.wanted] = found
+        self._broker.router.put(found)
 
 
 def _message(broker: Broker, row: StoredMessage, here: Here, *, retain: bool) -> Message:

@@ -5,17 +5,23 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from edge.contract.bus import Admission, Publish
+from edge.contract.limit import Limits
 from edge.contract.principal import NODE, Kind, Principal
+from edge.contract.store import Unit
 from edge.protocol.mqtt import codec
 from edge.protocol.mqtt.codec import V5, V311, Ack, Disconnect, PublishPacket, Will
 from edge.protocol.mqtt.properties import Prop, Properties
 from edge.protocol.mqtt.reasons import Packet, Reason
 from edge.store import ledger
+from edge.store.mqtt import PAGE_ROWS
+from edge.system.clock import SystemClock
+from tests.support.store import database
 from tests.transports.mqtt.conftest import Rig, rig, run
 from tests.transports.mqtt.raw import dial, dial_raw
 
@@ -230,6 +236,62 @@ async def test_retained_messages_survive_a_restart(tmp_path: Path) -> None:
         assert (packet.topic, packet.payload, packet.retain, packet.properties) == ("a/b", payload, True, found)
         assert made.engine.stats()["retained"] == 1
         await peer.close()
+
+
+async def test_a_start_reads_many_rows_page_by_page_and_loses_only_what_cannot_be_read(tmp_path: Path) -> None:
+    """However many there are, and whichever a flipped bit has spoilt: promises P2 and P3."""
+    topics = [f"a/{number}" for number in range(2 * PAGE_ROWS + 7)]
+    week: Properties = {Prop.SESSION_EXPIRY: 604_800}
+    async with rig(tmp_path) as made:
+        for name in ("spoilt", "well"):
+            peer = await dial(made.port, name, version=V5, clean=False, properties=week)
+            await peer.subscribe("b", 1)
+            await peer.close()
+        peer = await dial(made.port, "p", version=V5)
+        for part in (topics[at : at + 20] for at in range(0, len(topics), 20)):
+            peer.send(*(PublishPacket(topic, b"x", 1, True, packet_id=at) for at, topic in enumerate(part, 1)))
+            for _ in part:
+                await peer.take(Ack)
+        peer.send(PublishPacket("b", b"waiting", 1, packet_id=1))
+        await peer.take(Ack)
+        await peer.close()
+    async with database(tmp_path, "hot", SystemClock(1)) as hot:
+        for sql in (
+            "UPDATE mqtt_retained SET who = '{' WHERE topic = 'a/700'",
+            "UPDATE mqtt_session SET who = '{' WHERE client_id = 'spoilt'",
+        ):
+            await hot.commit(partial(_run, sql=sql))
+    for _ in range(2):
+        async with rig(tmp_path) as made:
+            assert made.engine.stats()["retained"] == len(topics) - 1
+            gaps = await made.hot.read(ledger.recent)
+            assert sorted((gap.key, gap.reason) for gap in gaps) == [
+                ("mqtt_retained", "unreadable"),
+                ("mqtt_session", "unreadable"),
+            ]
+            assert not await made.hot.read(partial(_run, sql="SELECT 1 FROM mqtt_subscription WHERE session = 1"))
+            spoilt = await dial(made.port, "spoilt", version=V5, clean=False)
+            assert not spoilt.connack.session_present
+            await spoilt.close()
+            peer = await dial(made.port, "well", version=V5, clean=False, properties=week)
+            assert peer.connack.session_present
+            assert (await peer.take(PublishPacket)).payload == b"waiting"
+            await peer.close()
+
+
+async def test_a_full_disk_does_not_keep_the_engine_down_because_of_a_row_that_cannot_be_read(tmp_path: Path) -> None:
+    async with database(tmp_path, "hot", SystemClock(1)) as hot:
+        made = Rig(tmp_path, hot, Limits())
+        await hot.commit(partial(_run, sql="INSERT INTO mqtt_retained VALUES ('a', x'01', 1, '{', x'', 1, 1, NULL)"))
+        hot.control(lambda writer: writer.conn.execute("PRAGMA query_only = ON").fetchall(), lambda done: None)
+        await made.start()
+        assert made.engine.stats()["retained"] == 0
+        assert hot.read_only
+        await made.engine.close()
+
+
+def _run(unit: Unit, sql: str) -> list[tuple[object, ...]]:
+    return unit.run(sql)
 
 
 @BOTH

@@ -25,7 +25,7 @@ from edge.protocol.mqtt.properties import Prop, Properties
 from edge.protocol.mqtt.reasons import Packet, Reason
 from edge.protocol.mqtt.router import ALARM
 from edge.store import mqtt as tables
-from edge.transports.mqtt.restore import WILL_GRACE_US, restore
+from edge.transports.mqtt.restore import WILL_GRACE_US, Restoring
 from tests.protocol.mqtt.box import Box, Client
 
 WEEK: Properties = {Prop.SESSION_EXPIRY: 604_800}
@@ -58,7 +58,9 @@ class DiskBox(Box):
         self.traffic = lambda topic: "alarm" if topic.endswith("/alarm") else "telemetry"
         self.now_us = boot * 1000 * SECOND
         self.broker._now = lambda: Stamp(boot, self.now_us)
-        restore(self.broker, tables.load(store), self._here)  # type: ignore[arg-type]
+        restoring = Restoring(self.broker, self._here)
+        restoring.take(tables.load(store))  # type: ignore[arg-type]
+        restoring.done()
         self.turn()
 
     def _here(self, stamp: Stamp) -> int:
