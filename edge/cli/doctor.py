@@ -85,10 +85,13 @@ class Examination:
 
     def store(self) -> str:
         """The databases take writes."""
-        closed = [f"{name} ({one['failure']})" for name, one in self.status["stores"].items() if one["read_only"]]
+        closed = {name: one for name, one in self.status["stores"].items() if one["read_only"]}
         if closed:
-            step = "make room on the disk, or replace the medium, then restart the node"
-            raise Failure(f"read-only: {', '.join(closed)}", next_step=step)
+            said = ", ".join(f"{name} ({one['failure']})" for name, one in closed.items())
+            full = all(one["full"] for one in closed.values())
+            room = "make room on the disk: the node goes on by itself, and takes alarms from a reserve until then"
+            step = room if full else "make room on the disk, or replace the medium, then restart the node"
+            raise Failure(f"read-only: {said}", next_step=step)
         return "both databases take writes"
 
     def listeners(self) -> str:

@@ -27,7 +27,6 @@ def status(options: Namespace) -> int:
 
 def _screen(said: Mapping[str, Any]) -> dict[str, Any]:
     """What a person wants to know first; `--json` has all of it."""
-    closed = [f"{name} ({store['failure']})" for name, store in said["stores"].items() if store["read_only"]]
     mqtt, clock = said["mqtt"], said["clock"]
     return {
         "version": said["version"],
@@ -37,7 +36,7 @@ def _screen(said: Mapping[str, Any]) -> dict[str, Any]:
         "state dir": said["state_dir"],
         "doors": {name: url + _reached(said["to_network"].get(name)) for name, url in said["endpoints"].items()},
         "left off": said["left_off"],
-        "store": f"READ-ONLY: {', '.join(closed)}" if closed else "takes writes",
+        "store": _store(said["stores"]),
         "devices": f"{said['devices']} with {said['skills']} skills",
         "mqtt": _bus(mqtt),
         "clock": "sure" if clock["sure"] else "not sure of the date: no source has confirmed it",
@@ -47,6 +46,15 @@ def _screen(said: Mapping[str, Any]) -> dict[str, Any]:
         "limits hit": said["limit_hits"],
         "tasks failed": said["background_tasks"]["failed"],
     }
+
+
+def _store(stores: Mapping[str, Any]) -> str:
+    """Whether the databases take writes, and on a full disk how long alarms will still be taken."""
+    closed = [f"{name} ({store['failure']})" for name, store in stores.items() if store["read_only"]]
+    if not closed:
+        return "takes writes"
+    left = f"; alarms are taken from a reserve: {stores['hot']['reserve'] >> 10} KiB left" * stores["hot"]["full"]
+    return f"READ-ONLY: {', '.join(closed)}{left}"
 
 
 def _bus(mqtt: Mapping[str, Any]) -> str:

@@ -487,6 +487,7 @@ class House:
                     **db.stats(),
                     "read_only": db.read_only,
                     "failure": db.failure,
+                    "full": db.full,
                     "damage": db.damage,
                     "doubt": db.doubt,
                 }

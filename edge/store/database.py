@@ -221,6 +221,11 @@ class Database:
         """Why it is read-only; empty while it takes writes."""
         return str(self._writer.failure) if self._writer is not None and self._writer.failure is not None else ""
 
+    @property
+    def full(self) -> bool:
+        """Whether it is read-only because the disk has no room: it goes on by itself once there is some."""
+        return self._writer is not None and self._writer.full
+
     def write(
         self, work: Callable[[Unit], T], done: Callable[[T | BaseException], None], *, urgent: bool = False
     ) -> None:

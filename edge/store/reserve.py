@@ -1,7 +1,7 @@
 """Room held back for alarms: a file beside the database that is shortened step by step once the disk is full.
 
-It gives up no more than what the next alarm needs, because whoever filled the disk may take what is given up; and the
-disk counts as having room again only when all of it can be had back.
+It gives up no more than what the next alarm needs, because whoever filled the disk may take what is given up; and what
+can be had back of it is had back before anything else may use the room.
 """
 
 from __future__ import annotations
@@ -60,6 +60,29 @@ class Reserve:
         finally:
             os.close(descriptor)
         return True
+
+    @property
+    def missing(self) -> int:
+        """How much of it is not held."""
+        return max(0, self._octets - self.octets)
+
+    def hold_some(self, spare: int) -> None:
+        """Hold what there is room for, so that `spare` bytes are left to others."""
+        steps = min(self.missing, room(self._path.parent) - spare) // STEP_OCTETS
+        if steps <= 0:
+            return
+        held = self.octets
+        try:
+            descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError:
+            return
+        try:
+            os.posix_fallocate(descriptor, 0, held + steps * STEP_OCTETS)
+        except OSError as error:
+            os.ftruncate(descriptor, held)
+            logger.debug("the reserve stays as it is: %s", error)
+        finally:
+            os.close(descriptor)
 
     def give(self, octets: int = 1) -> bool:
         """Give up `octets` in whole steps, or what is left; False when nothing is."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import logging
 import sqlite3
+import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -40,6 +41,8 @@ COMMIT_ROWS = 20_000
 CHECKPOINT_OCTETS = 4 << 20
 SMALL_OCTETS = 64 << 10
 """With less room on the disk than a long log takes, the log is brought in each time it has grown by so much."""
+SPARE_OCTETS = 256 << 10
+"""What the reserve leaves to the log and to other files when there is not room for all of it."""
 ALARM_OCTETS = 32 << 20
 FREE_PAGES = 256
 """Fewer free pages are kept for the next rows: giving them back would only wear the card."""
@@ -124,7 +127,9 @@ class Writer:
         self._thread = threading.Thread(target=self._run, name=f"writer-{path.stem}", daemon=True)
         self._wal = index or wal.Index(path)
         self._place = Place(path)
-        self._path = path
+        self._path, self._wal_file = path, Path(f"{path}-wal")
+        self._tight = False
+        """Whether there was little room when it was looked at last."""
         self._looked_octets = 0
         """How long the log was when the room on the disk was looked at last."""
         self.conn = conn
@@ -221,7 +226,10 @@ class Writer:
         started = time.perf_counter_ns()
         try:
             self.conn.execute("BEGIN IMMEDIATE")
+            pages = self._pages() if self._tight and self.failure is None else sys.maxsize
             self._fill(batch)
+            if pages != sys.maxsize:
+                self._fits(pages)
             self.conn.execute("COMMIT")
             self._still_there()
         except Exception as error:
@@ -232,6 +240,19 @@ class Writer:
         self._count(batch, (time.perf_counter_ns() - started) // 1000)
         self._finished(batch)
         return None
+
+    def _pages(self) -> int:
+        [(pages,)] = self.conn.execute("PRAGMA page_count").fetchall()
+        return int(pages)
+
+    def _fits(self, before: int) -> None:
+        """Raise when this commit makes the database grow by more than there is room for once the log is brought in:
+        the reserve would pay for that, and it is for alarms only."""
+        pages = self._pages()
+        if pages > before and pages * PAGE - self._path.stat().st_size > room(self._path):
+            error = sqlite3.OperationalError("database or disk is full")
+            error.sqlite_errorcode = sqlite3.SQLITE_FULL
+            raise error
 
     def _still_there(self) -> None:
         """Raise when the file that took the commit is nobody's any more."""
@@ -290,7 +311,8 @@ class Writer:
         if 0 <= grown < SMALL_OCTETS:
             return False
         self._looked_octets = self.figures.wal_octets
-        return grown > 0 and room(self._path) < 2 * CHECKPOINT_OCTETS
+        self._tight = room(self._path) < 2 * CHECKPOINT_OCTETS
+        return grown > 0 and self._tight
 
     def _fill(self, batch: list[UnitJob | BulkJob]) -> None:
         groups: dict[str, list[BulkJob]] = {}
@@ -375,6 +397,7 @@ class Writer:
     def _broken(self, error: sqlite3.Error) -> None:
         """Roll back and stop writing. A sync that failed is not tried again: the page may be gone already."""
         self.failure = error
+        self._tight = self._tight or self.full
         self.figures.failed_commits += 1
         logger.error("%s: store is read-only now: %s", self._thread.name, error)
         self._roll_back()
@@ -494,7 +517,8 @@ class Writer:
         return mark
 
     def probe(self) -> bool | None:
-        """Try a full disk, or a lock that was held, again: can the reserve be had, does a write with its sync succeed?
+        """Try a full disk, or a lock that was held, again: does a write with its sync succeed? First the reserve gets
+        what there is of it.
 
         None: the medium failed, nothing but a restart can help.
         """
@@ -503,8 +527,7 @@ class Writer:
         if primary(self.failure) in MEDIUM_FAILED:
             return None
         try:
-            if not self.hold():
-                return False
+            self._hold()
             self._advance()
         except sqlite3.Error as error:
             self._roll_back()
@@ -514,13 +537,18 @@ class Writer:
         self.failure = None
         return True
 
-    def hold(self) -> bool:
-        """Hold back all the room there is to be for alarms; the log gives its own for it."""
-        held = self._reserve is None or self._reserve.hold()
-        if not held and self._reserve is not None:
+    def _hold(self) -> None:
+        """Hold back for alarms what can be had: all of it, if need be with the log's room; else what others can spare.
+
+        What is written in the files' own room (free pages, the log) needs none of that, so it goes on either way."""
+        reserve = self._reserve
+        if reserve is None or reserve.hold():
+            return
+        log_octets = self._wal_file.stat().st_size if self._wal_file.exists() else 0
+        if room(self._path) + log_octets >= reserve.missing:
             self._empty_log()
-            held = self._reserve.hold()
-        return held
+        if not reserve.hold():
+            reserve.hold_some(SPARE_OCTETS)
 
     def refill(self) -> bool:
         """Hold back again what a full disk took, where that leaves some room for others; whether all of it is held."""

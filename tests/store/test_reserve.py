@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -71,6 +72,23 @@ def test_without_room_for_all_of_it_what_was_held_stays(small_disk: Path) -> Non
     assert held.octets == 3 * STEP_OCTETS
     (small_disk / "other").unlink()
     assert held.hold()
+
+
+def test_what_there_is_of_it_is_held_and_something_left_to_others(small_disk: Path) -> None:
+    held = Reserve(small_disk / "hot.db", octets=8 * STEP_OCTETS)
+    assert held.hold()
+    assert held.give(6 * STEP_OCTETS)
+    fill(small_disk / "other")
+    held.hold_some(0)
+    assert held.octets == 2 * STEP_OCTETS
+    os.truncate(small_disk / "other", (small_disk / "other").stat().st_size - 5 * STEP_OCTETS)
+    held.hold_some(2 * STEP_OCTETS)
+    assert held.octets == 5 * STEP_OCTETS
+    assert room(small_disk) >= 2 * STEP_OCTETS
+    assert held.missing == 3 * STEP_OCTETS
+    (small_disk / "other").unlink()
+    held.hold_some(0)
+    assert (held.octets, held.missing) == (8 * STEP_OCTETS, 0)
 
 
 async def urgently(db: Database, n: int, octets: int = 10) -> BaseException | None:
@@ -176,6 +194,75 @@ async def test_a_full_disk_is_no_reason_to_refuse_what_finds_room_in_the_log(sma
         for n in range(500):
             await db.commit(again(n))
         assert not db.read_only
+
+
+async def test_without_room_for_all_of_the_reserve_what_fits_into_the_files_is_taken_all_the_same(
+    small_disk: Path,
+) -> None:
+    """Else nothing could be removed any more, and no room would ever come of it."""
+    clock, held = FakeClock(), Reserve(small_disk / "node.db", octets=32 * STEP_OCTETS)
+    db = Database(
+        small_disk / "node.db",
+        "node",
+        clock,
+        asyncio.get_running_loop(),
+        migrations=[*MIGRATIONS, THING, WIDE],
+        reserve=held,
+    )
+    await db.open()
+    await db.commit(lambda unit: unit.run("INSERT INTO wide (n, body) VALUES (1, x'00')"))
+    fill(small_disk / "other")
+    with pytest.raises(StorageFull):
+        await db.commit(lambda unit: unit.append("inbox", "a", [bytes(3_000_000)]))
+    done: list[object] = []
+    for n in range(2, 40):
+        rows = [(n, bytes(20_000))]
+        db.bulk("INSERT INTO wide (n, body) VALUES (?, ?)", rows, done.append, urgent=True)
+        await db.ping()
+        fill(small_disk / "other")
+    assert set(done) == {None}
+    least = held.octets
+    assert least < 32 * STEP_OCTETS
+    clock.advance(5 * SECOND)
+    await db.ping()
+    assert not db.read_only
+    fill(small_disk / "other")
+    assert await db.commit(lambda unit: unit.run("DELETE FROM wide WHERE n > 35 RETURNING n")) != []
+    assert await db.commit(lambda unit: unit.run("INSERT INTO wide (body) VALUES (zeroblob(40000)) RETURNING 1"))
+    assert held.octets >= least
+    with pytest.raises(StorageFull):
+        await db.commit(lambda unit: unit.append("inbox", "a", [bytes(3_000_000)]))
+    await db.close()
+
+
+async def test_what_is_not_urgent_does_not_grow_at_the_expense_of_the_reserve(small_disk: Path) -> None:
+    """Although the log has room for it: bringing it in would need room that is held back for alarms."""
+    clock, held = FakeClock(), Reserve(small_disk / "node.db", octets=32 * STEP_OCTETS)
+    db = Database(
+        small_disk / "node.db",
+        "node",
+        clock,
+        asyncio.get_running_loop(),
+        migrations=[*MIGRATIONS, THING, WIDE],
+        reserve=held,
+    )
+    await db.open()
+    await db.commit(lambda unit: unit.run("INSERT INTO wide (n, body) VALUES (1, x'00')"))
+    fill(small_disk / "other")
+    with pytest.raises(StorageFull):
+        await db.commit(lambda unit: unit.append("inbox", "a", [bytes(3_000_000)]))
+    taken = 0
+    for n in range(2, 100):
+        clock.advance(5 * SECOND)
+        await db.ping()
+        with suppress(StorageFull):
+            await db.commit(lambda unit, n=n: unit.run("INSERT INTO wide (n, body) VALUES (?, zeroblob(9000))", (n,)))
+            taken += 1
+        assert await urgently(db, 1000 + n) is None
+        fill(small_disk / "other")
+    assert taken < 20
+    assert held.octets > 16 * STEP_OCTETS
+    await db.close()
 
 
 async def test_what_a_start_on_a_full_disk_used_up_is_held_back_again_once_there_is_room(small_disk: Path) -> None:

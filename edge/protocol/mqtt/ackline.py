@@ -116,7 +116,7 @@ class AckLine(Sender):
             if first.hold is not None and first.hold.open:
                 break
             if first.hold is not None and first.hold.error is not None:
-                self._fail_acks(first.replies)
+                self._fail_acks(first.replies, first.hold.rank)
             else:
                 self._send_waiting(first)
             held.popleft()
@@ -129,11 +129,11 @@ class AckLine(Sender):
             self.read_on()
         self.broker.need_turn()
 
-    def _fail_acks(self, replies: list[bytes | Reply]) -> None:
+    def _fail_acks(self, replies: list[bytes | Reply], rank: int) -> None:
         """What the store refused: 5 is told (quota exceeded), 3.1.1 goes without."""
         broker = self.broker
         for reply in replies:
-            answer = self._refusal(reply) if isinstance(reply, bytes) else reply.failed()
+            answer = self._refusal(reply, rank) if isinstance(reply, bytes) else reply.failed()
             if answer is not None:
                 self._send_ack(answer)
                 continue
@@ -145,8 +145,9 @@ class AckLine(Sender):
             broker.count("closed.held_acks")
             self.close(Reason.QUOTA_EXCEEDED, "the store keeps nothing now")
 
-    def _refusal(self, ack: bytes) -> bytes | None:
-        """PUBACK or PUBREC as a refusal of version 5, which also ends the exchange (MQTT 5 §4.3.3).
+    def _refusal(self, ack: bytes, rank: int) -> bytes | None:
+        """PUBACK or PUBREC as a refusal of version 5, which also ends the exchange (MQTT 5 §4.3.3). It need not be sent
+        again, so it is in the ledger.
 
         Not for QoS 2 of a durable session: its packet id may be on disk, and a restart would take the next message
         under that id for a repeat.
@@ -158,6 +159,7 @@ class AckLine(Sender):
             if session.durable:
                 return None
             self.broker.forget_incoming(session, ack[2] << 8 | ack[3])
+        self.broker.lost("refused_store_full", rank, session.user)
         return bytes((ack[0], 3)) + ack[2:4] + bytes((Reason.QUOTA_EXCEEDED,))
 
     def _send_waiting(self, waiting: _Waiting) -> None:

@@ -16,9 +16,11 @@ if TYPE_CHECKING:
 class Hold:
     """What the acks of one turn wait for: `open` completions, then `error` says how it went."""
 
-    __slots__ = ("calls", "connections", "error", "open")
+    __slots__ = ("calls", "connections", "error", "open", "rank")
 
-    def __init__(self) -> None:
+    def __init__(self, rank: int = 0) -> None:
+        self.rank = rank
+        """The class of what waits: alarms, or everything else."""
         self.open = 1
         self.error: BaseException | None = None
         self.connections: dict[AckLine, None] = {}

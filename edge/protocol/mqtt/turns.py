@@ -90,7 +90,7 @@ class Turns(Delivery):
         acks, self.acks = self.acks, []
         awaited, self.awaited = self.awaited, []
         journaled, self.journaled = self.journaled, set()
-        hold, urgent = Hold(), Hold()
+        hold, urgent = Hold(), Hold(ALARM)
         kept = self._offer(batch, alarms, hold, urgent, bool(acks or awaited)) if batch else set()
         both = kept & journaled
         on_journal = {hold: bool(both - alarms), urgent: bool(both & alarms)}

@@ -144,6 +144,9 @@ def test_version_5_is_told_what_the_store_refuses() -> None:
         Ack(Packet.PUBREC, 2),
         Ack(Packet.PUBACK, 3),
     ]
+    box.pass_(3)
+    [changes] = box.written
+    assert changes.losses == {("telemetry", "refused_store_full", "lamp"): 1}
 
 
 def test_a_client_of_3_1_1_gets_no_ack_for_what_the_store_refuses() -> None:
