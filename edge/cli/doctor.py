@@ -108,7 +108,9 @@ class Examination:
     def plain_lan(self) -> str:
         """MQTT without TLS: where, if the owner wanted it; a wanted door that is not open is a fault."""
         lan = self.status["plain_lan"]
-        off = {} if "mqtt_plain" in self.status["waiting"] else lan.get("left_off", {})
+        if "mqtt_plain" in self.status["waiting"]:
+            return "MQTT without TLS is wanted: it opens once a device exists"
+        off = lan.get("left_off", {})
         if off:
             said = "; ".join(f"{name}: {why}" for name, why in off.items())
             step = (

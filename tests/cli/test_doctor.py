@@ -87,6 +87,9 @@ def test_a_door_without_tls_is_told_loudly_and_one_that_is_not_open_is_a_fault()
     door = {"address": "192.168.1.5:1883", "network": "192.168.1.0/24", "interface": "eth0"}
     examination.status["plain_lan"] = {"open": [door], "left_off": {}}
     assert examination.plain_lan() == "WITHOUT TLS at 192.168.1.5:1883 to 192.168.1.0/24 (eth0)"
+    examination.status = {"plain_lan": {"open": [], "left_off": {}}, "waiting": ["mqtt_plain"]}
+    assert "opens once a device exists" in examination.plain_lan()
+    examination.status["waiting"] = []
     examination.status["plain_lan"] = {"open": [], "left_off": {"eth7": "this machine has no interface of that name"}}
     with pytest.raises(Failure, match="not open: eth7: this machine has no interface of that name"):
         examination.plain_lan()
