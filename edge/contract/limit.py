@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
 import msgspec
 
 from edge.contract.errors import EdgeError, TooLarge
@@ -26,16 +29,21 @@ class Limit(msgspec.Struct, frozen=True):
 class Limits:
     """The limits in force and how often each was hit. One per node; tests make their own."""
 
-    def __init__(self, overrides: dict[str, int] | None = None) -> None:
+    def __init__(
+        self, overrides: dict[str, int] | None = None, counting: AbstractContextManager[Any] | None = None
+    ) -> None:
+        """`counting` is entered for each count: a lock, where several threads hit limits."""
         self._values = dict(overrides or {})
         self.hits: dict[str, int] = {}
+        self._counting = counting or nullcontext()
 
     def __getitem__(self, limit: Limit) -> int:
         return self._values.get(limit.name, limit.default)
 
     def hit(self, limit: Limit, count: int = 1) -> None:
         """Count a refusal."""
-        self.hits[limit.name] = self.hits.get(limit.name, 0) + count
+        with self._counting:
+            self.hits[limit.name] = self.hits.get(limit.name, 0) + count
 
     def refuse(self, limit: Limit, detail: str = "") -> EdgeError:
         """Count a refusal and make its error (for `raise`)."""

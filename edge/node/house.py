@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+import threading
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Protocol
 
@@ -97,7 +98,7 @@ class House:
         state = config.state_dir
         self._config, self._asked_issuer, self._tasks = config, issuer, tasks
         self._own_names = own_names(config, socket.gethostname())
-        self.limits = Limits(config.limits_overrides())
+        self.limits = Limits(config.limits_overrides(), threading.Lock())
         self.marks = Marks.load(state / "identity" / "incarnation")
         self.clock = SystemClock(self.marks.begin_boot(kernel_boot_id()))
         self.hub = Hub()

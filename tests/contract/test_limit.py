@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import sys
+import threading
+
 import pytest
 
 from edge.contract.errors import RateLimited, TooLarge
@@ -21,6 +24,20 @@ def test_a_refusal_is_counted_and_says_name_maximum_and_unit() -> None:
     assert error.message == "test.size: over 10 bytes (from alice)"
     assert error.data == {"limit": "test.size", "max": 10}
     assert limits.hits == {"test.size": 3}
+
+
+def test_threads_that_hit_at_once_are_all_counted() -> None:
+    limits, before = Limits(counting=threading.Lock()), sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        threads = [threading.Thread(target=lambda: [limits.hit(SIZE) for _ in range(20_000)]) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(before)
+    assert limits.hits == {SIZE.name: 80_000}
 
 
 def test_a_limit_without_an_error_still_has_one_to_raise() -> None:
