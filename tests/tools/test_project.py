@@ -34,7 +34,7 @@ def test_the_readme_has_one_command_that_runs_and_one_that_tests() -> None:
 def test_pages_show_verbs_that_exist(page: Path) -> None:
     inline = re.findall(r"`(aun-edge [a-z][^`]*)`", page.read_text(encoding="utf-8").replace("\n", " "))
     for line in [*(line for line in commands(page) if line.startswith("aun-edge ")), *inline]:
-        words = [word for word in shlex.split(line.partition("#")[0])[1:] if re.fullmatch(r"[a-z]+", word)]
+        words = [word for word in shlex.split(line, comments=True)[1:] if re.fullmatch(r"[a-z]+", word)]
         assert words[0] in {verb.split()[0] for verb in VERBS}, line
         if words[0] not in VERBS:
             assert len(words) == 1 or " ".join(words[:2]) in VERBS, line
