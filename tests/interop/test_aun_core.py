@@ -8,21 +8,29 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.peers import SOON, Agent, Profile, Restored
-from tests.support.village import Village
+from tests.support.peers import Refused
+from tests.support.process import NodeProcess
+from tests.support.town import AUN_CORE, FASTAUN, Town
 
 pytestmark = [pytest.mark.interop, pytest.mark.needs("peer:aunold")]
 
 
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcess]:
+    """One node for all of them."""
+    with NodeProcess(tmp_path_factory.mktemp("aun-core") / "state") as made:
+        yield made
+
+
 @pytest.fixture
-def village(tmp_path: Path) -> Iterator[Village[Agent]]:
+def village(node: NodeProcess, tmp_path: Path) -> Iterator[Town]:
     with ExitStack() as stack:
-        yield Village(tmp_path, stack, Agent, "aun_core_agent.py")
+        yield Town(node, AUN_CORE, tmp_path, stack)
 
 
 @pytest.mark.seed("S0-140", "S0-144")
-def test_two_clients_exchange_plain_and_encrypted_messages(village: Village[Agent]) -> None:
-    alice, bob = village.agent("alice"), village.agent("bobby")
+def test_two_clients_exchange_plain_and_encrypted_messages(village: Town) -> None:
+    alice, bob = village.client("alice"), village.client("bobby")
     assert alice.call("meta.ping")["pong"] is True
     assert alice.send(bob, "plain")["seq"] == 1
     assert alice.send(bob, "sealed", encrypt=True)["seq"] == 2
@@ -33,8 +41,8 @@ def test_two_clients_exchange_plain_and_encrypted_messages(village: Village[Agen
     assert alice.texts(1) == ["answer"]
 
 
-def test_a_client_that_comes_back_pulls_what_it_missed(village: Village[Agent]) -> None:
-    alice, bob = village.agent("alice"), village.agent("bobby")
+def test_a_client_that_comes_back_pulls_what_it_missed(village: Town) -> None:
+    alice, bob = village.client("alice"), village.client("bobby")
     alice.send(bob, "seen")
     assert bob.texts(1) == ["seen"]
     alice.heard("message.ack", 1)
@@ -49,10 +57,9 @@ def test_a_client_that_comes_back_pulls_what_it_missed(village: Village[Agent]) 
     assert [one["ack_seq"] for one in alice.heard("message.ack", 3)][-1] == 7
 
 
-def test_two_devices_each_get_an_encrypted_copy(village: Village[Agent]) -> None:
-    alice, bob = village.agent("alice"), village.agent("bobby")
-    tablet = village.start(bob.profile.another_device(village.folder / "tablet"))
-    tablet.do("connect", **village.door)
+def test_two_devices_each_get_an_encrypted_copy(village: Town) -> None:
+    alice, bob = village.client("alice"), village.client("bobby")
+    tablet = village.device(bob, "tablet")
     alice.send(bob, "for both", encrypt=True)
     assert bob.texts(1) == tablet.texts(1) == ["for both"]
     bob.send(alice, "from one of us", encrypt=True)
@@ -60,56 +67,46 @@ def test_two_devices_each_get_an_encrypted_copy(village: Village[Agent]) -> None
     assert tablet.texts(2)[-1] == "from one of us"
 
 
-def test_a_client_comes_back_by_itself_when_the_node_restarts(village: Village[Agent]) -> None:
-    alice, bob = village.agent("alice", **SOON), village.agent("bobby", **SOON)
-    alice.send(bob, "before")
-    assert bob.texts(1) == ["before"]
-    assert village.node.stop() == 0
-    village.node.start()
-    for client in (alice, bob):
-        client.do("until_ready")
-    assert alice.send(bob, "after")["seq"] == 2
-    assert bob.texts(2) == ["before", "after"]
+def test_a_recall_reaches_the_recipient_and_leaves_a_tombstone(village: Town) -> None:
+    alice, bob = village.client("alice"), village.client("bobby")
+    sent = [alice.send(bob, text, encrypt=text == "oops") for text in ("first", "oops", "last")]
+    assert sorted(bob.texts(3)) == ["first", "last", "oops"]
+    answer = alice.call("message.recall", message_ids=[sent[1]["message_id"], "m-unknown"])
+    assert (answer["accepted"], answer["recalled"]) == (2, 1)
+    assert [(one["message_id"], one["error"]) for one in answer["errors"]] == [("m-unknown", "not_found")]
+    [recalled] = bob.heard("message.recalled", 1)
+    assert recalled["message_ids"] == [sent[1]["message_id"]]
+    rows = {row["seq"]: row for row in bob.call("message.pull", after_seq=0)["messages"]}
+    assert [rows[one["seq"]].get("type") == "message.recalled" for one in sent] == [False, True, False]
+    assert "oops" not in str(rows)
+    with pytest.raises(Refused) as nobodys:
+        alice.call("message.recall", message_ids=[])
+    assert nobodys.value.code == -32602
 
 
-def test_a_jump_of_numbers_does_not_choke_the_client(village: Village[Agent]) -> None:
-    """After a restore numbers begin anew far above (D18); this SDK lists every number of a gap in memory."""
-    alice, bob = village.agent("alice", **SOON), village.agent("bobby", **SOON)
-    with Restored(village.node) as node:
-        alice.send(bob, "kept")
-        assert bob.texts(1) == ["kept"]
-        alice.heard("message.ack", 1)
-        node.keep()
-        for client in (alice, bob):
-            client.do("until_ready")
-        alice.send(bob, "lost")
-        assert bob.texts(2)[-1] == "lost"
-        alice.heard("message.ack", 2)
-    for client in (alice, bob):
-        client.do("until_ready")
-    for text in ("one", "two"):
-        assert alice.send(bob, text)["seq"] > 1 << 40
-    assert bob.texts(4)[2:] == ["one", "two"]
-    page = bob.call("message.pull", after_seq=2)
-    while page["has_more"]:
-        page = bob.call("message.pull", after_seq=page["latest_seq"])
-    assert [row["payload"]["text"] for row in page["messages"]] == ["one", "two"]
+def test_the_calls_for_new_certificates_that_pass_no_signature_are_refused(village: Town) -> None:
+    """The SDK gives its application no nonce to sign; its session alone must not be able to change a key."""
+    alice = village.client("alice")
+    for method in ("auth.renew_cert", "auth.rekey"):
+        with pytest.raises(Refused) as refused:
+            alice.call(method, aid=alice.aid, public_key="", new_public_key="")
+        assert refused.value.code == -32602
+    assert alice.call("meta.ping")["pong"] is True
 
 
 @pytest.mark.needs("peer:fastaun")
-def test_both_generations_exchange_plain_text(village: Village[Agent]) -> None:
-    old = village.agent("alice")
-    profile = Profile(village.node, "bobby", village.folder / "bobby")
-    new = village.stack.enter_context(Agent(profile)).register().connect()
+def test_both_generations_exchange_plain_text(village: Town) -> None:
+    old = village.client("alice")
+    new = village.other(FASTAUN).client("bobby")
     old.send(new, "from the old one")
     assert new.texts(1) == ["from the old one"]
     new.send(old, "from the new one")
     assert old.texts(1) == ["from the new one"]
 
 
-def test_large_payloads_arrive_and_too_large_ones_are_named(village: Village[Agent]) -> None:
+def test_large_payloads_arrive_and_too_large_ones_are_named(village: Town) -> None:
     """The SDK drops the connection at a frame above 1 MiB, so that it gets a stand-in for the largest payloads."""
-    alice, bob = village.agent("alice"), village.agent("bobby")
+    alice, bob = village.client("alice"), village.client("bobby")
     alice.send(bob, "x" * 1_040_000)
     alice.send(bob, "x" * (1_048_576 - 25))
     alice.send(bob, "small")

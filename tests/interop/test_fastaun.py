@@ -13,40 +13,31 @@ from typing import Any
 import pytest
 
 from tests.plugins.needs import peer
-from tests.support.peers import SOON, Agent, Profile, Refused, Restored
+from tests.support.peers import SOON, Agent, Profile, Refused
 from tests.support.process import NodeProcess
+from tests.support.town import FASTAUN, Town
 
 pytestmark = [pytest.mark.interop, pytest.mark.needs("peer:fastaun")]
 
 
-class Town:
-    """A node, and clients that end with the test."""
-
-    def __init__(self, folder: Path, stack: ExitStack) -> None:
-        self.folder, self._stack = folder, stack
-        self.node = stack.enter_context(NodeProcess(folder / "state"))
-
-    def profile(self, name: str) -> Profile:
-        """A name with what the SDK needs to use it."""
-        return Profile(self.node, name, self.folder / name)
-
-    def start(self, profile: Profile) -> Agent:
-        """A client process on a profile."""
-        return self._stack.enter_context(Agent(profile))
-
-    def agent(self, name: str, **options: object) -> Agent:
-        """A registered, connected client."""
-        return self.start(self.profile(name)).register().connect(options=options)
-
-    def end(self, agent: Agent) -> None:
-        """The client's process dies."""
-        agent.__exit__(None, None, None)
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcess]:
+    """One node for all that do not end it."""
+    with NodeProcess(tmp_path_factory.mktemp("fastaun") / "state") as made:
+        yield made
 
 
 @pytest.fixture
-def town(tmp_path: Path) -> Iterator[Town]:
+def town(node: NodeProcess, tmp_path: Path) -> Iterator[Town]:
     with ExitStack() as stack:
-        yield Town(tmp_path, stack)
+        yield Town(node, FASTAUN, tmp_path, stack)
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Iterator[Town]:
+    """A node of its own."""
+    with ExitStack() as stack, NodeProcess(tmp_path / "state") as made:
+        yield Town(made, FASTAUN, tmp_path, stack)
 
 
 def command_line(profile: Profile) -> Callable[..., str]:
@@ -81,10 +72,10 @@ def test_the_command_line_registers_logs_in_and_finds_everything_well(town: Town
 
 
 @pytest.mark.needs("mosquitto_pub", "mosquitto_sub")
-def test_the_command_line_talks_to_a_device_as_the_readme_says(town: Town) -> None:
-    Things(town)
-    [sensor] = [skill for skill in town.node.cli("skill", "list") if skill["kind"] == "sensor"]
-    profile = town.profile("alice")
+def test_the_command_line_talks_to_a_device_as_the_readme_says(own: Town) -> None:
+    Things(own)
+    [sensor] = [skill for skill in own.node.cli("skill", "list") if skill["kind"] == "sensor"]
+    profile = own.profile("alice")
     aun = command_line(profile)
     aun("register", profile.aid, "--type", "human")
     aun("send", sensor["aid"], "temperature read")
@@ -96,7 +87,7 @@ def test_the_command_line_talks_to_a_device_as_the_readme_says(town: Town) -> No
 
 
 def test_two_clients_ping_and_exchange_messages(town: Town) -> None:
-    alice, bob = town.agent("alice"), town.agent("bobby")
+    alice, bob = town.client("alice"), town.client("bobby")
     assert alice.call("meta.ping")["pong"] is True
     sent = alice.send(bob, "hello")
     assert (sent["status"], sent["delivery_mode"], sent["seq"]) == ("delivered", "fanout", 1)
@@ -110,7 +101,7 @@ def test_two_clients_ping_and_exchange_messages(town: Town) -> None:
 
 
 def test_a_client_that_comes_back_gets_what_it_missed(town: Town) -> None:
-    alice, bob = town.agent("alice"), town.agent("bobby")
+    alice, bob = town.client("alice"), town.client("bobby")
     alice.send(bob, "before")
     assert bob.texts(1) == ["before"]
     bob.do("close")
@@ -124,76 +115,40 @@ def test_a_client_that_comes_back_gets_what_it_missed(town: Town) -> None:
     assert back.texts(46)[-1] == "after"
 
 
-def test_clients_come_back_by_themselves_when_the_node_restarts(town: Town) -> None:
-    alice, bob = town.agent("alice", **SOON), town.agent("bobby", **SOON)
-    first = alice.send(bob, "one", message_id="m-1")
-    assert town.node.stop() == 0
-    town.node.start()
-    for client in (alice, bob):
-        client.do("until_ready")
-    again = alice.send(bob, "one", message_id="m-1")
-    assert (again["status"], again["seq"]) == ("duplicate", first["seq"])
-    assert alice.send(bob, "two")["seq"] == first["seq"] + 1
-    assert bob.texts(2) == ["one", "two"]
-
-
-def test_nothing_acknowledged_is_lost_when_the_node_is_killed(town: Town) -> None:
-    alice, bob = town.agent("alice", **SOON), town.agent("bobby")
+def test_nothing_acknowledged_is_lost_when_the_node_is_killed(own: Town) -> None:
+    alice, bob = own.client("alice", **SOON), own.client("bobby")
     bob.do("close")
     sent = [alice.send(bob, f"{number}") for number in range(20)]
-    town.node.kill()
-    town.node.start()
+    own.node.kill()
+    own.node.start()
     alice.do("until_ready")
     assert alice.send(bob, "20")["seq"] > sent[-1]["seq"]
-    town.end(bob)
-    back = town.start(bob.profile).connect()
+    back = own.again(bob)
     assert back.texts(21) == [str(number) for number in range(21)]
-
-
-def test_a_restore_in_the_middle_loses_only_what_came_after_the_backup(town: Town) -> None:
-    alice, bob = town.agent("alice", **SOON), town.agent("bobby", **SOON)
-    with Restored(town.node) as node:
-        alice.send(bob, "kept", encrypt=True)
-        assert bob.texts(1) == ["kept"]
-        alice.heard("message.ack", 1)
-        node.keep()
-        for client in (alice, bob):
-            client.do("until_ready")
-        for number in range(3):
-            alice.send(bob, f"lost {number}")
-        assert len(bob.texts(4)) == 4
-        alice.heard("message.ack", 4)
-    for client in (alice, bob):
-        client.do("until_ready")
-    assert alice.send(bob, "plain")["seq"] > 1 << 40
-    alice.send(bob, "sealed", encrypt=True)
-    assert bob.texts(6)[4:] == ["plain", "sealed"]
-    page = bob.call("message.history", sender_aid=alice.aid, before_seq=1 << 50)
-    assert [row["payload"]["text"] for row in page["messages"]] == ["kept", "plain", "sealed"]
 
 
 @pytest.mark.seed("S0-140", "S0-144")
 def test_encrypted_messages_reach_every_device_and_nobody_else(town: Town) -> None:
-    alice, bob = town.agent("alice"), town.agent("bobby")
+    alice, bob = town.client("alice"), town.client("bobby")
     sent = alice.send(bob, "for one device", encrypt=True)
     assert sent["envelope"]["encrypted"] is True
     [message] = bob.heard("message.received", 1)
     assert message["payload"]["text"] == "for one device"
     assert message["encrypted"] is True
-    tablet = town.start(bob.profile.another_device(town.folder / "tablet")).connect()
+    tablet = town.device(bob, "tablet")
     alice.send(bob, "for two devices", encrypt=True)
     assert bob.texts(2)[-1] == "for two devices"
     assert tablet.texts(1) == ["for two devices"]
     assert tablet.heard("message.undecryptable") == []
     bob.send(alice, "answer", encrypt=True)
     assert alice.texts(1) == ["answer"]
-    stored = (town.folder / "state" / "store" / "node.db").read_bytes()
-    stored += (town.folder / "state" / "store" / "node.db-wal").read_bytes()
+    store = town.node.state_dir / "store"
+    stored = b"".join((store / name).read_bytes() for name in ("node.db", "node.db-wal"))
     assert b"for two devices" not in stored
 
 
 def test_an_encrypted_message_waits_for_somebody_who_has_never_connected(town: Town) -> None:
-    alice = town.agent("alice")
+    alice = town.client("alice")
     bob = town.start(town.profile("bobby")).register()
     alice.send(bob, "welcome", encrypt=True)
     bob.connect()
@@ -201,7 +156,7 @@ def test_an_encrypted_message_waits_for_somebody_who_has_never_connected(town: T
 
 
 def test_history_recall_and_volatile_messages(town: Town) -> None:
-    alice, bob = town.agent("alice"), town.agent("bobby")
+    alice, bob = town.client("alice"), town.client("bobby")
     ids = [alice.send(bob, f"{number}", encrypt=number % 2 == 0)["message_id"] for number in range(5)]
     assert bob.texts(5) == list("01234")
     page = bob.call("message.history", sender_aid=alice.aid, before_seq=6, limit=3)
@@ -222,7 +177,7 @@ def test_history_recall_and_volatile_messages(town: Town) -> None:
 
 
 def test_thoughts_and_read_positions(town: Town) -> None:
-    alice, bob = town.agent("alice"), town.agent("bobby")
+    alice, bob = town.client("alice"), town.client("bobby")
     run = {"type": "run", "id": "run-1"}
     put = alice.call("message.thought.put", to=bob.aid, context=run, payload={"type": "thought", "text": "hm"})
     assert put["stored_count"] == 1
@@ -240,7 +195,7 @@ def test_thoughts_and_read_positions(town: Town) -> None:
 
 
 def test_a_burst_arrives_once_and_in_order(town: Town) -> None:
-    alice, bob = town.agent("alice"), town.agent("bobby")
+    alice, bob = town.client("alice"), town.client("bobby")
     wanted = [str(number) for number in range(40)]
     sent = alice.do("burst", to=bob.aid, texts=wanted)
     assert sorted(one["seq"] for one in sent) == list(range(1, 41))
@@ -252,10 +207,10 @@ def test_a_burst_arrives_once_and_in_order(town: Town) -> None:
 
 @pytest.mark.parametrize(("routing", "shares"), [("round_robin", [3, 3]), ("sender_affinity", [0, 6])])
 def test_of_two_workers_one_gets_each_queue_message(town: Town, routing: str, shares: list[int]) -> None:
-    alice = town.agent("alice")
+    alice = town.client("alice")
     queue = {"delivery_mode": {"mode": "queue", "routing": routing}}
-    one = town.agent("bobby", **queue)
-    two = town.start(one.profile.another_device(town.folder / "second")).connect(options=queue)
+    one = town.client("bobby", **queue)
+    two = town.device(one, "second", **queue)
     for number in range(6):
         sent = alice.send(one, f"job {number}")
         assert (sent["delivery_mode"], sent["status"]) == ("queue", "delivered")
@@ -269,7 +224,7 @@ def test_of_two_workers_one_gets_each_queue_message(town: Town, routing: str, sh
 
 
 def test_a_recall_reaches_a_client_that_was_away(town: Town) -> None:
-    alice, bob = town.agent("alice"), town.agent("bobby")
+    alice, bob = town.client("alice"), town.client("bobby")
     sent = alice.send(bob, "oops")
     assert bob.texts(1) == ["oops"]
     alice.heard("message.ack", 1)
@@ -282,7 +237,7 @@ def test_a_recall_reaches_a_client_that_was_away(town: Town) -> None:
 
 
 def test_wrong_calls_get_the_error_their_name_says(town: Town) -> None:
-    alice = town.agent("alice")
+    alice = town.client("alice")
     issuer = alice.aid.partition(".")[2]
     with pytest.raises(Refused) as unknown:
         alice.send(f"nobody.{issuer}", "hello")
@@ -340,10 +295,10 @@ def finished(agent: Agent, task_id: str) -> Any:
 
 
 @pytest.mark.needs("mosquitto_pub", "mosquitto_sub")
-def test_an_agent_reads_a_thermometer_and_turns_a_switch(town: Town) -> None:
-    things = Things(town)
-    skills = {skill["kind"]: skill for skill in town.node.cli("skill", "list")}
-    alice = town.agent("alice")
+def test_an_agent_reads_a_thermometer_and_turns_a_switch(own: Town) -> None:
+    things = Things(own)
+    skills = {skill["kind"]: skill for skill in own.node.cli("skill", "list")}
+    alice = own.client("alice")
     sensor, switch = skills["sensor"], skills["switch"]
 
     asked = {"type": "data", "data": {"skill": sensor["id"]}}
@@ -361,10 +316,10 @@ def test_an_agent_reads_a_thermometer_and_turns_a_switch(town: Town) -> None:
 
 
 @pytest.mark.needs("mosquitto_pub", "mosquitto_sub")
-def test_a_device_is_talked_to_by_message(town: Town) -> None:
-    Things(town)
-    [sensor] = [skill for skill in town.node.cli("skill", "list") if skill["kind"] == "sensor"]
-    alice = town.agent("alice")
+def test_a_device_is_talked_to_by_message(own: Town) -> None:
+    Things(own)
+    [sensor] = [skill for skill in own.node.cli("skill", "list") if skill["kind"] == "sensor"]
+    alice = own.client("alice")
     sent = alice.send(sensor["aid"], "temperature")
     [answer] = alice.heard("message.received", 1)
     assert answer["from"] == sensor["aid"]
@@ -373,28 +328,28 @@ def test_a_device_is_talked_to_by_message(town: Town) -> None:
 
 
 @pytest.mark.needs("mosquitto_pub", "mosquitto_sub")
-def test_a_device_is_talked_to_sealed_and_answers_sealed(town: Town) -> None:
+def test_a_device_is_talked_to_sealed_and_answers_sealed(own: Town) -> None:
     """What the SDK does by itself: nobody has to switch encryption off for a device."""
-    Things(town)
-    [sensor] = [skill for skill in town.node.cli("skill", "list") if skill["kind"] == "sensor"]
-    alice = town.agent("alice")
+    Things(own)
+    [sensor] = [skill for skill in own.node.cli("skill", "list") if skill["kind"] == "sensor"]
+    alice = own.client("alice")
     sent = alice.send(sensor["aid"], "temperature", encrypt=True)
     assert sent["envelope"]["encrypted"] is True
     [answer] = alice.heard("message.received", 1)
     assert (answer["from"], answer["encrypted"]) == (sensor["aid"], True)
     assert "21.5" in answer["payload"]["text"]
     assert (answer["payload"]["reply_to"], answer["payload"]["auto"]) == (sent["message_id"], True)
-    tablet = town.start(alice.profile.another_device(town.folder / "tablet")).connect()
+    tablet = own.device(alice, "tablet")
     alice.send(sensor["aid"], "sing me a song", encrypt=True)
     assert f"{sensor['id']}" in alice.heard("message.received", 2)[-1]["payload"]["text"]
     assert sensor["id"] in tablet.texts(1)[-1]
-    stored = b"".join(path.read_bytes() for path in town.node.state_dir.glob("store/node.db*"))
+    stored = b"".join(path.read_bytes() for path in own.node.state_dir.glob("store/node.db*"))
     assert b"sing me a song" not in stored
 
 
 def test_large_payloads_arrive(town: Town) -> None:
     """The SDK itself sends no frame above 1 MiB."""
-    alice, bob = town.agent("alice"), town.agent("bobby")
+    alice, bob = town.client("alice"), town.client("bobby")
     wanted = ["x" * 900_000, "y" * 700_000, "z" * 60_000]
     for text, sealed in zip(wanted, (False, True, True), strict=True):
         alice.send(bob, text, encrypt=sealed)

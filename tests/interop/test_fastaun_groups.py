@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.peers import SOON, Agent, Profile, Refused, Restored
+from tests.support.peers import SOON, Agent, Profile, Refused
 from tests.support.process import NodeProcess
 
 pytestmark = [pytest.mark.interop, pytest.mark.needs("peer:fastaun")]
@@ -260,24 +260,22 @@ def test_nothing_said_is_lost_and_nothing_acked_comes_again_when_the_node_goes_i
     nothing_was_lost(alice, bob)
 
 
-def test_a_restore_in_the_middle_loses_only_what_came_after_the_backup(town: Town) -> None:
-    alice, bob = town.member("alice", **SOON), town.member("bobby", **SOON)
+def test_the_history_of_a_group_pages_backwards(town: Town) -> None:
+    alice, bob = town.member("alice"), town.member("bobby")
     gid = found_group(alice, bob)
-    with Restored(town.node) as node:
-        alice.say(gid, "kept")
-        assert bob.read(1) == ["kept"]
-        node.keep()
-        for member in (alice, bob):
-            member.do("until_ready")
-        alice.say(gid, "lost", encrypt=False)
-        assert bob.read(2)[-1] == "lost"
-    for member in (alice, bob):
-        member.do("until_ready")
-    for number in range(3):
-        assert alice.say(gid, f"new {number}", encrypt=number % 2 == 0)["seq"] > 1 << 40
-    assert bob.read(5)[2:] == ["new 0", "new 1", "new 2"]
-    bob.say(gid, "answer")
-    assert alice.read(1) == ["answer"]
+    for number in range(7):
+        alice.say(gid, f"{number}", encrypt=number % 2 == 0)
+    assert bob.read(7) == list("0123456")
+    pages: list[list[str]] = []
+    before, older = 1 << 50, True
+    while older:
+        page = bob.call("group.history", group_id=gid, before_seq=before, limit=3)
+        seqs = [row["seq"] for row in page["messages"]]
+        assert seqs == sorted(set(seqs))
+        assert page["next_before_seq"] == page["window_start_seq"] == seqs[0] < before
+        pages.append([row["payload"]["text"] for row in page["messages"]])
+        before, older = page["next_before_seq"], page["has_older"]
+    assert pages == [["4", "5", "6"], ["1", "2", "3"], ["0"]]
     nothing_was_lost(alice, bob)
 
 

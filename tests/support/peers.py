@@ -6,6 +6,7 @@ import json
 import os
 import queue
 import shutil
+import signal
 import subprocess
 import threading
 from pathlib import Path
@@ -47,7 +48,8 @@ class Profile:
         found = dict(line.split("=", 1) for line in lines if "=" in line)
         home = self.folder / "home"
         home.mkdir(exist_ok=True)
-        return {"PATH": os.environ["PATH"], "HOME": str(home), "LANG": "C.UTF-8", **found}
+        own = {"PATH": os.environ["PATH"], "HOME": str(home), "LANG": "C.UTF-8", "PYTHONFAULTHANDLER": "1"}
+        return {**own, **found}
 
     def another_device(self, folder: Path) -> Profile:
         """The same AID and key on another device."""
@@ -59,27 +61,6 @@ class Profile:
         other = object.__new__(Profile)
         other.folder, other.name, other.aid = folder, self.name, self.aid
         return other
-
-
-class Restored:
-    """At the end the node is as it was at the moment of `keep`: restored from a backup taken while it ran."""
-
-    def __init__(self, node: NodeProcess) -> None:
-        self._node = node
-        self._file = node.state_dir.parent / "kept.backup"
-
-    def __enter__(self) -> Restored:
-        return self
-
-    def keep(self) -> None:
-        """Take the backup."""
-        self._node.cli("backup", "create", str(self._file))
-
-    def __exit__(self, kind: object, *exc: object) -> None:
-        if kind is None:
-            assert self._node.stop() == 0
-            self._node.cli("backup", "restore", "--force", str(self._file))
-            self._node.start()
 
 
 class Agent:
@@ -129,7 +110,12 @@ class Agent:
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps({"do": verb, **more}) + "\n")
         self._process.stdin.flush()
-        line = self._answers.get(timeout=ANSWER_S)
+        try:
+            line = self._answers.get(timeout=ANSWER_S)
+        except queue.Empty:
+            self._process.send_signal(signal.SIGABRT)  # it says where it stands
+            self._process.wait(timeout=10)
+            raise AssertionError(f"{self.aid} does not answer to {verb} {more}:\n{self.log[-5000:]}") from None
         assert line is not None, f"the client died:\n{self.log[-3000:]}"
         answer = json.loads(line)
         if "error" in answer:

@@ -36,6 +36,14 @@ class Agent(Driven):
         await self.client.connect({"auto_reconnect": True, **command.get("options", {})})
         return str(self.client.state)
 
+    async def do_certify(self, command):
+        """A method of the key store that gets a new certificate; the fingerprint of it."""
+        store = AIDStore(aun_path=self.path, encryption_seed="")
+        done = await getattr(store, command["how"])(self.aid)
+        if not done["ok"]:
+            raise RuntimeError(str(done["error"]))
+        return done["data"]["new_fingerprint"]
+
     async def do_burst(self, command):
         """Texts sent all at once."""
         calls = [{"to": command["to"], "payload": {"type": "text", "text": text}} for text in command["texts"]]
