@@ -30,7 +30,7 @@ from edge.contract.errors import (
 
 Wrong = set[type[EdgeError]]
 RANK = {"member": 1, "admin": 2, "owner": 3}
-MEMBERS, CODES, INVITES, BANS, PROPOSALS, ROWS = 4, 2, 2, 2, 2, 9
+MEMBERS, CODES, INVITES, BANS, PROPOSALS, ROWS = 4, 2, 2, 2, 2, 6
 """The limits that the tests set, low enough to be met."""
 RECALL_MS = 120_000
 SHIFT = 40

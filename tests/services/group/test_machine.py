@@ -201,6 +201,7 @@ class Groups(RuleBasedStateMachine):
 
     async def reopen(self, folder: Path) -> None:
         """The next boot of the node, on these files."""
+        self.incarnation = max(self.incarnation, self.town.post.node.incarnation)
         await self.end()
         self.clock = Boots(self.clock)
         self.settle_due(self.clock.now_ms)
@@ -209,7 +210,7 @@ class Groups(RuleBasedStateMachine):
         self.expected.clear()
         self.returned = True
 
-    @initialize(visibility=st.sampled_from(["private", "public"]), count=st.integers(0, 2))
+    @initialize(visibility=st.sampled_from(["private", "public"]), count=st.integers(1, 3))
     def begin(self, visibility: str, count: int) -> None:
         self.do(self.open(self.copied(registered())))
         self.found(visibility, 0, False)
@@ -349,7 +350,7 @@ class Groups(RuleBasedStateMachine):
         self.expect("group.created", group, 0, "", frozenset({owner}))
         assert made["group"]["owner_aid"] == owner
 
-    @move(weight=2, at=range(16), data=DATA, what=["suspend", "resume", "resume", "resume"])
+    @move(weight=2, at=range(16), data=DATA, what=["suspend", "resume"])
     def sleep(self, at: int, data: Random, what: str) -> None:
         group = self.group(at)
         actor = self.actor(data, group, "admin")
@@ -726,7 +727,7 @@ class Groups(RuleBasedStateMachine):
         if answer is None:
             return None
         if known is not None:
-            assert (answer["seq"], answer["status"]) == (known.seq, "duplicate")
+            assert (answer["seq"], answer["status"]) == (known.seq, "duplicate"), (answer, known, group.rows)
             return answer
         row = group.say(Row(0, actor, message_id, text, group.mention_mode, self.clock.now_ms), self.incarnation)
         assert (answer["seq"], answer["status"]) == (row.seq, "sent")
@@ -891,10 +892,14 @@ class Groups(RuleBasedStateMachine):
 
     @move(weight=4, at=range(16), data=DATA, topic=["t1", "t2"])
     def read(self, at: int, data: Random, topic: str) -> None:
+        """A topic is read on, and then perhaps another message of it that was before."""
         group = self.group(at)
         aid = self.anybody(data, group)
         known = [row.message_id for row in group.rows if row.message_id]
-        message_id = data.choice([*known, "unknown-1"])
+        for _ in range(2):
+            self.read_to(group, aid, topic, data.choice([*known, *known, "unknown-1"]))
+
+    def read_to(self, group: Group, aid: str, topic: str, message_id: str) -> None:
         answer = self.call(
             self.client(aid, "d1"),
             "group.read",
@@ -923,7 +928,7 @@ class Groups(RuleBasedStateMachine):
         publish = publish_key(self.client(aid, data.choice(DEVICES)), group.gid)
         self.compare(publish, group.enter(aid), "group.v2.put_group_pk", aid)
 
-    @move(weight=3, at=range(16), data=DATA, fault=["", "", "", "base", "members"], acks=(False, True))
+    @move(weight=5, at=range(16), data=DATA, fault=["", "", "", "base", "members"], acks=(False, True))
     def begin_rotation(self, at: int, data: Random, fault: str, acks: bool) -> None:
         group = self.group(at)
         actor = self.actor(data, group, "admin")
@@ -956,12 +961,15 @@ class Groups(RuleBasedStateMachine):
             group.rotations.append(Rotation(f"r-{self.count}", actor, base, members, required, until))
 
     @move(
-        weight=4,
+        late=[False, False, True],
+        weight=8,
         when=lambda self: any(group.rotations for group in self.groups),
         data=DATA,
         what=["commit_rotation", "commit_rotation", "ack_rotation_key", "abort_rotation"],
     )
-    def turn_rotation(self, data: Random, what: str) -> None:
+    def turn_rotation(self, data: Random, what: str, late: bool) -> None:
+        if late:
+            self.wait(LEASE_MS // 1000)
         group, one = data.choice([(g, r) for g in self.groups for r in g.rotations[-2:]])
         least = "member" if what == "ack_rotation_key" else "admin"
         actor = self.actor(data, group, least)
@@ -1132,7 +1140,7 @@ class Groups(RuleBasedStateMachine):
         """The node is as it was when it was saved, in a new incarnation: no number comes twice."""
         assert self.saved is not None
         files, found, keys = self.saved
-        self.incarnation += 1
+        self.incarnation = self.town.post.node.incarnation + 1
         self.groups, self.keys = copy.deepcopy(found), dict(keys)
 
         async def back() -> None:
@@ -1179,10 +1187,13 @@ class Groups(RuleBasedStateMachine):
             for name, seq in (("message", group.head), ("event", group.event_head)):
                 assert seq >= self.ever.get((group.gid, name), 0) or self.incarnation
                 self.ever[group.gid, name] = max(seq, self.ever.get((group.gid, name), 0))
-            if group.status != "dissolved":
-                self.do(self.audit(group))
+            self.do(self.audit(group) if group.status != "dissolved" else self.audit_end(group))
         if hasattr(self, "town"):
             self.do(self.own_lists())
+
+    async def audit_end(self, group: Group) -> None:
+        """Who was in a dissolved group when it ended, or left it before, reads how it ended for them."""
+        await asyncio.gather(*(self.audit_reader(group, aid) for aid in group.left))
 
     async def audit(self, group: Group) -> None:
         owner, gid, now_ms = self.client(group.owner), group.gid, self.clock.now_ms
@@ -1269,6 +1280,7 @@ class Groups(RuleBasedStateMachine):
         if aid in group.members:
             page = await client.call("group.v2.pull", group_id=group.gid, limit=200)
             self.same_rows(page["messages"], group.readable(aid))
+            assert page["retention_floor_message_seq"] == group.floor
             assert page["cursor"]["current_seq"] == max(stands[0], group.members[aid].join_seq)
             states = (await client.call("group.read_state", group_id=group.gid))["states"]
             assert {(one["topic_key"], one["last_read_order"]) for one in states} == {
