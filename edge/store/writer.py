@@ -528,6 +528,7 @@ class Writer:
             return None
         try:
             self._hold()
+            self._make_room()  # for what alarms made the database grow by: the log is to be used again
             self._advance()
         except sqlite3.Error as error:
             self._roll_back()

@@ -96,6 +96,8 @@ class Delivery(Core):
         old = self.retained.take(topic)
         if old is not None:
             self.journal.retain(topic, None, old.rank)
+        elif not self.journal.idle:  # it may have been forgotten a moment ago, and still be on disk
+            self.journal.retain(topic, None, self.router.rank(topic))
 
     def take_up(self, message: Message) -> None:
         """A retained message that the store had."""

@@ -267,3 +267,23 @@ def test_who_subscribes_between_two_retained_messages_gets_the_second_at_once() 
     assert [payload for _, payload, _ in reader.publishes()] == [b"second"]
     writer.publish("a", b"third", retain=True)
     assert [payload for _, payload, _ in reader.publishes()] == [b"third"]
+
+
+def test_a_retained_message_removed_twice_is_acknowledged_once_the_disk_has_forgotten_it() -> None:
+    """The first removal was refused by a full disk, where the message still is."""
+    box = Box()
+    client = box.client(version=V5).publish("a", b"x", 1, 1, retain=True)
+    client.read()
+    box.instant = False
+    client.publish("a", b"", 1, 2, retain=True)
+    box.commit(StorageFull())
+    assert client.take(Ack).reason == Reason.QUOTA_EXCEEDED
+    client.publish("a", b"", 1, 3, retain=True)
+    assert client.take(Ack).reason == Reason.QUOTA_EXCEEDED
+    box.pass_(1)
+    client.publish("a", b"", 1, 4, retain=True)
+    assert client.read() == []
+    box.commit()
+    box.turn()
+    box.commit()
+    assert client.take(Ack) == Ack(Packet.PUBACK, 4)
