@@ -128,6 +128,11 @@ class Store(Protocol):
     """One database file with its own single writer thread."""
 
     @property
+    def incarnation(self) -> int:
+        """The upper part of every number given out now."""
+        ...
+
+    @property
     def read_only(self) -> bool:
         """True after the medium failed or filled: reads go on, writes fail with `StorageFull`."""
         ...

@@ -10,9 +10,8 @@ from collections.abc import Callable
 from typing import Any, cast
 
 from edge.contract.errors import StorageFull
-from edge.contract.store import Unit
+from edge.contract.store import Store, Unit
 from edge.contract.time import SECOND
-from edge.store.database import Database
 from edge.store.marks import Marks
 from edge.store.migration import statements
 from edge.system.clock import SystemClock
@@ -32,7 +31,7 @@ _PUT = """INSERT INTO boot (number, boot_id, offset_us, uncertainty_us, sure, se
 class Boots:
     """Keeps the row of this boot, and tells the clock of the boots before."""
 
-    def __init__(self, db: Database, clock: SystemClock, marks: Marks) -> None:
+    def __init__(self, db: Store, clock: SystemClock, marks: Marks) -> None:
         self._db, self._clock, self._marks = db, clock, marks
         self._written_us = 0
         self._cancel: Callable[[], None] | None = None

@@ -28,6 +28,7 @@ from edge.store.marks import Found, Mark, Marks
 from edge.store.migration import Migration
 from edge.store.readers import Readers, ReadJob
 from edge.store.reserve import Reserve
+from edge.store.schema import MIGRATIONS
 from edge.store.sightings import Sightings
 from edge.store.snapshot import Progress
 from edge.store.unreadable import Mended, Unreadable
@@ -142,8 +143,6 @@ class Database:
             raise
 
     def _migrate(self, conn: sqlite3.Connection) -> sqlite3.Connection:
-        from edge.store.schema import MIGRATIONS  # owner modules may import this one
-
         migrations = MIGRATIONS if self._migrations is None else self._migrations
         if newer := migrate.check(conn, migrations, self.name):
             logger.warning("%s: a newer release added to it (%s): going on without", self.name, ", ".join(newer[:5]))

@@ -8,15 +8,13 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import Any, Protocol
 
-from edge.contract.store import Unit
+from edge.contract.store import Store, Unit
 from edge.contract.time import SECOND, Clock
 from edge.store import ledger, once
 from edge.store.marks import Mark, Marks
-
-if TYPE_CHECKING:
-    from edge.store.database import Database
+from edge.store.writer import Figures, Writer
 
 logger = logging.getLogger(__name__)
 
@@ -31,10 +29,28 @@ SWEEP_US = 3600 * SECOND
 """How often, while there is work, keys whose time is over go and the ledger is folded."""
 
 
+class Kept(Store, Protocol):
+    """The database, as far as it is looked after here."""
+
+    name: str
+
+    def figures(self) -> Figures:
+        """What the writer has done since it started."""
+        ...
+
+    def control(self, work: Callable[[Writer], Any], done: Callable[[Any], None]) -> None:
+        """Have the writer thread do something between two commits; `done` in the loop."""
+        ...
+
+    def in_loop(self, call: Callable[..., None], *args: Any) -> None:
+        """From another thread: call in the loop, unless that has ended."""
+        ...
+
+
 class Housekeeping:
     """The timer of one open database; `touched` after each commit, `stop` before it closes. Loop only."""
 
-    def __init__(self, db: Database, clock: Clock, marks: Marks) -> None:
+    def __init__(self, db: Kept, clock: Clock, marks: Marks) -> None:
         self._db, self._clock, self._marks = db, clock, marks
         self._cancel: Callable[[], None] | None = None
         self._stopped = False

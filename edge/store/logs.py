@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, cast
+from typing import Protocol, cast
 
 from edge.contract.gap import Gap
 from edge.contract.store import INCARNATION_SHIFT, Unit
 from edge.contract.time import Stamp
 from edge.store.migration import statements
-
-if TYPE_CHECKING:
-    from edge.store.unit import WriteUnit
 
 _TABLES = (
     """CREATE TABLE log_head (id INTEGER PRIMARY KEY, log TEXT NOT NULL, key TEXT NOT NULL, head INTEGER NOT NULL,
@@ -47,10 +44,16 @@ _LOWEST = "SELECT min(seq) FROM log_cursor WHERE head = ?"
 _STEP = 256
 
 
+class NumberingUnit(Unit, Protocol):
+    """A unit that knows which incarnation its numbers are of."""
+
+    incarnation: int
+
+
 class TableLog:
     """`edge.contract.store.Log` inside one unit."""
 
-    def __init__(self, unit: WriteUnit, name: str) -> None:
+    def __init__(self, unit: NumberingUnit, name: str) -> None:
         self._unit = unit
         self._name = name
 

@@ -1,7 +1,7 @@
 """Bring a file up to the schema of this release.
 
 sqlite-utils costs about 10 MB of private memory, so it is imported only when a migration is due, and then in a
-child process that ends (`python -m edge.store.migrate`, ≈ 0.2 s on the reference machine, at first start and after
+child process that ends (`python -m edge.store.upgrade`, ≈ 0.2 s on the reference machine, at first start and after
 an upgrade); `inline` does the same in this process.
 """
 
@@ -15,7 +15,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from edge.store import opening
-from edge.store.connection import open_writer
 from edge.store.migration import Migration
 
 logger = logging.getLogger(__name__)
@@ -23,8 +22,8 @@ logger = logging.getLogger(__name__)
 SCHEMA = 1
 """The schema of this release: one more than the last release's when it has migrations of its own."""
 OLDEST = 1
-"""The oldest schema whose program can still use a file of this release. Changes are additive for one release (design
-D6), so it is at most `SCHEMA - 1`, and each file says it in its table `meta`."""
+"""The oldest schema whose program can still use a file of this release; each file says it in its table `meta`. Changes
+are additive for one release (design D6), so from schema 2 on it is at most `SCHEMA - 1`."""
 
 _TABLE = "CREATE TABLE IF NOT EXISTS migration (name TEXT PRIMARY KEY, at TEXT NOT NULL) STRICT, WITHOUT ROWID"
 _ADD = "INSERT INTO migration (name, at) VALUES (?, datetime('now'))"
@@ -105,7 +104,7 @@ def in_child(path: Path, file: str) -> None:
 
     Raises `Unusable` with what the child said when it failed.
     """
-    command = [sys.executable, "-m", "edge.store.migrate", str(path), file]
+    command = [sys.executable, "-m", "edge.store.upgrade", str(path), file]
     result = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
     if result.returncode:
         logger.error("migration of %s: %s", path.name, result.stderr.strip()[-2000:])
@@ -115,16 +114,3 @@ def in_child(path: Path, file: str) -> None:
             "  next: make room if the disk is full; else install the release before, or put back a backup: "
             "aun-edge backup restore FILE"
         )
-
-
-def _main() -> None:
-    from edge.store.schema import MIGRATIONS
-
-    path, file = sys.argv[1:]
-    conn = open_writer(Path(path))
-    inline(conn, file, MIGRATIONS)
-    conn.close()
-
-
-if __name__ == "__main__":
-    _main()

@@ -12,8 +12,7 @@ from __future__ import annotations
 from typing import cast
 
 from edge.contract.gap import Gap
-from edge.contract.store import INCARNATION_SHIFT, Unit
-from edge.store.database import Database
+from edge.contract.store import INCARNATION_SHIFT, Store, Unit
 from edge.store.logs import save_head, saved_head
 
 
@@ -24,9 +23,9 @@ class Sequence:
         """`highest` is a query of the owner's: the largest number in its table (NULL when empty)."""
         self._log, self._key, self._highest = log, key, highest
         self._head = 0
-        self._db: Database | None = None
+        self._db: Store | None = None
 
-    async def open(self, db: Database) -> None:
+    async def open(self, db: Store) -> None:
         """Find where to go on. Before the first `take`."""
         self._db = db
         self._head = max(await db.read(self._find), db.incarnation << INCARNATION_SHIFT)

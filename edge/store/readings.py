@@ -14,9 +14,8 @@ from typing import cast
 
 import msgspec
 
-from edge.contract.store import Unit
+from edge.contract.store import Store, Unit
 from edge.contract.time import Stamp
-from edge.store.database import Database
 from edge.store.migration import statements
 from edge.store.numbers import Sequence
 
@@ -75,7 +74,7 @@ class Sweep(msgspec.Struct, frozen=True):
 class Readings:
     """The table, its numbers and its size. Numbers are taken in the loop; `rows` and `octets` follow the commits."""
 
-    def __init__(self, hot: Database) -> None:
+    def __init__(self, hot: Store) -> None:
         self._hot = hot
         self.numbers = Sequence(LOG, "", HIGHEST)
         self.octets: int | None = None

@@ -47,17 +47,6 @@ def test_a_migration_that_fails_leaves_nothing_and_those_before_it_stay(tmp_path
     conn.close()
 
 
-def test_a_child_process_brings_a_file_to_the_release_and_says_why_it_cannot(tmp_path: Path) -> None:
-    for file in ("node", "hot"):
-        migrate.in_child(tmp_path / f"{file}.db", file)
-        conn = open_writer(tmp_path / f"{file}.db")
-        assert migrate.due(conn, MIGRATIONS, file) == []
-        conn.close()
-    (tmp_path / "bad.db").write_bytes(b"not a database, but long enough to be looked at" * 100)
-    with pytest.raises(Unusable, match=r"(?s)bad\.db cannot be brought .*not a database.*next: "):
-        migrate.in_child(tmp_path / "bad.db", "node")
-
-
 META = statements("node", "meta", "CREATE TABLE meta (name TEXT PRIMARY KEY, value INTEGER) STRICT, WITHOUT ROWID")
 
 
