@@ -573,12 +573,14 @@ class Groups(RuleBasedStateMachine):
 
     @move(weight=4, when=lambda self: any(group.codes for group in self.groups), data=DATA)
     def use_code(self, data: Random) -> None:
+        """One after the other, so that the last use is tried again."""
         group, code = data.choice([(g, one) for g in self.groups for one in g.codes])
-        aid = self.anybody(data, group, inside=1)
-        wrong = group.use_wrong(code, aid, self.now_ms)
-        if self.call(self.client(aid), "group.use_invite_code", wrong, code=code.text.upper()) is not None:
-            code.used += 1
-            self.came(group, aid, "invite_code_used")
+        for _ in range(2):
+            aid = self.anybody(data, group, inside=1)
+            wrong = group.use_wrong(code, aid, self.now_ms)
+            if self.call(self.client(aid), "group.use_invite_code", wrong, code=code.text.upper()) is not None:
+                code.used += 1
+                self.came(group, aid, "invite_code_used")
 
     @move(when=lambda self: any(group.codes for group in self.groups), data=DATA)
     def revoke_code(self, data: Random) -> None:
@@ -844,7 +846,10 @@ class Groups(RuleBasedStateMachine):
     def ack(self, at: int, data: Random, step: int, name: str) -> None:
         group = self.group(at)
         aid, device = self.anybody(data, group), data.choice(DEVICES)
-        seq = max(0, group.head + step)
+        for seq in (max(0, group.head + step), max(0, group.head + step - 2)):
+            self.ack_to(group, aid, device, name, seq)
+
+    def ack_to(self, group: Group, aid: str, device: str, name: str, seq: int) -> None:
         answer = self.call(self.client(aid, device), f"group.{name}", group.enter(aid), group_id=group.gid, seq=seq)
         if answer is None:
             return
@@ -879,7 +884,11 @@ class Groups(RuleBasedStateMachine):
     def ack_events(self, at: int, data: Random, step: int) -> None:
         group = self.group(at)
         aid, device = self.anybody(data, group, likely=list(group.left)), data.choice(DEVICES)
-        span, seq = group.span(aid), max(0, group.event_head + step)
+        for seq in (max(0, group.event_head + step), max(0, group.event_head + step - 2)):
+            self.ack_events_to(group, aid, device, seq)
+
+    def ack_events_to(self, group: Group, aid: str, device: str, seq: int) -> None:
+        span = group.span(aid)
         wrong = set() if span else group.enter(aid)
         client = self.client(aid, device)
         answer = self.call(client, "group.ack_events", wrong, group_id=group.gid, event_seq=seq)
@@ -961,7 +970,7 @@ class Groups(RuleBasedStateMachine):
             group.rotations.append(Rotation(f"r-{self.count}", actor, base, members, required, until))
 
     @move(
-        late=[False, False, True],
+        late=[False, True],
         weight=8,
         when=lambda self: any(group.rotations for group in self.groups),
         data=DATA,
