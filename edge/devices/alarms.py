@@ -13,15 +13,16 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
 
-from edge.contract.errors import EdgeError
+from edge.contract.errors import EdgeError, Unavailable
 from edge.contract.limit import Limits, declare
 from edge.contract.op import Calls, Spawn
 from edge.contract.principal import Kind, Principal
+from edge.contract.store import Unit
 from edge.contract.time import SECOND
 from edge.contract.wire import dumps
 from edge.devices.model import Cap, Device, Latest, moment
@@ -72,7 +73,7 @@ class Alarms:
         self._told = await self._node.read(table.told)
         caps = {cap.id: cap for cap in self._registry.caps()}
         if gone := self._told.keys() - caps.keys():
-            await self._node.commit(lambda unit: table.forget(unit, gone))
+            await self._note(lambda unit: table.forget(unit, gone))
         for cap in caps.values():
             if cap.latest is not None:
                 self._heard(cap, cap.latest, False)
@@ -114,7 +115,7 @@ class Alarms:
 
     async def _pace(self) -> None:
         """A minute's messages may go at once; then one after the other."""
-        gap_us = 60 * SECOND // max(1, self._limits[PACE])
+        gap_us = 60 * SECOND // self._limits[PACE]
         now_us = self._clock.now().mono_us
         self._ready_us = max(self._ready_us, now_us - 60 * SECOND) + gap_us
         if self._ready_us > now_us:
@@ -138,8 +139,15 @@ class Alarms:
         else:
             self.counters["sent"] += 1
             self._lost(device, sum(one.changes - 1 for one in taken), "merged")
-        await self._node.commit(lambda unit: table.tell(unit, values))
+        await self._note(lambda unit: table.tell(unit, values))
         return True
+
+    async def _note(self, work: Callable[[Unit], None]) -> None:
+        """Write what the next start is to know. Without it that tells the same again, under the same id."""
+        try:
+            await self._node.commit(work)
+        except Unavailable as error:
+            log.warning("what the owner was told of alarms cannot be written: %s", error)
 
     def _put_back(self, taken: list[_Due]) -> None:
         """What could not be told is still due, under what has changed since."""

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from edge.devices.alarms import PACE, RETRY_US, Alarms
 from edge.store import ledger
 from edge.store.losses import Losses
 from tests.support.house import ISSUER, House, house
+from tests.support.store import full
 
 OWNER = f"alice.{ISSUER}"
 SMOKE = {"name": "Smoke", "unique_id": "porch_s", "device_class": "smoke", "state_topic": "porch/smoke"}
@@ -77,7 +78,14 @@ class Watch:
 
 
 @asynccontextmanager
-async def watch(folder: Path, *, owner: str = OWNER, post: Post | None = None, **limits: int) -> AsyncIterator[Watch]:
+async def watch(
+    folder: Path,
+    *,
+    owner: str = OWNER,
+    post: Post | None = None,
+    before: Callable[[House], Awaitable[None]] | None = None,
+    **limits: int,
+) -> AsyncIterator[Watch]:
     post = post or Post()
     made_limits = Limits({f"devices.{name}": value for name, value in limits.items()})
     async with house(folder, limits=made_limits) as made:
@@ -92,6 +100,8 @@ async def watch(folder: Path, *, owner: str = OWNER, post: Post | None = None, *
             task.add_done_callback(running.discard)
 
         alarms = Alarms(made.registry, post, spawn, losses, made_limits, owner=owner)
+        if before is not None:
+            await before(made)
         await alarms.start()
         found = Watch(made, device, alarms, post, losses)
         try:
@@ -273,3 +283,36 @@ async def test_what_is_known_of_a_capability_that_is_gone_is_forgotten(tmp_path:
         await found.house.say(found.device, "homeassistant/binary_sensor/porch/porch_s/config", b"")
     async with watch(tmp_path) as found:
         assert await found.house.node.read(lambda unit: unit.run("SELECT cap FROM alarm_told")) == []
+
+
+async def test_a_note_that_a_full_disk_refuses_keeps_no_other_device_waiting(tmp_path: Path) -> None:
+    post = Post()
+    async with watch(tmp_path, post=post) as found:
+        await found.announce()
+        shed = {**SMOKE, "unique_id": "shed_s", "state_topic": "garden/shed"}
+        about = {**shed, "device": {"identifiers": ["shed-1"], "name": "Shed"}}
+        await found.house.say(found.device, "homeassistant/binary_sensor/shed/shed_s/config", about)
+        post.gate.clear()
+        await found.say("smoke", "ON")
+        await found.house.say(found.device, "garden/shed", "ON")
+        await full(found.house.node)
+        post.gate.set()
+        async with asyncio.timeout(20):
+            while len(post.sent) < 2:
+                await asyncio.sleep(0.001)
+        assert [params["payload"]["device"] for _, params in post.sent] == ["porch", "shed"]
+        assert found.house.node.read_only
+
+
+async def test_a_start_on_a_full_disk_goes_on_without_its_notes(tmp_path: Path) -> None:
+    async with watch(tmp_path) as found:
+        await found.announce()
+        await found.say("smoke", "ON")
+        await found.house.say(found.device, "homeassistant/binary_sensor/porch/porch_s/config", b"")
+    async with watch(tmp_path, before=lambda made: full(made.node)) as found:
+        assert found.house.node.read_only
+        while found.house.node.read_only:
+            found.house.clock.advance(SECOND)
+            await found.house.node.ping()
+        await found.say("lid", "ON")
+        assert found.post.alarms == [[("lid", True, 1)]]
