@@ -109,7 +109,7 @@ class UserService:
     @op("mqtt.user_list", scope="mqtt:admin", wire={"edge": ("mqtt.user_list",)})
     async def users(self, call: Call[Empty]) -> list[UserLine]:
         """Every such user."""
-        return [_line(one) for one in await self._node.read(persons.everybody)]
+        return [_line(one) for one in await self._node.read(persons.all_users)]
 
     async def prepare_change(self, call: Call[ChangePassword]) -> Person:
         """Find the user and hash the password, before the unit."""
@@ -169,7 +169,7 @@ class UserService:
 async def _hashed(one: Person, password: str) -> Person:
     if len(password) < SHORTEST or len(password.encode()) > LONGEST:
         raise InvalidParams(f"a password has {SHORTEST} characters or more, and {LONGEST} bytes at most")
-    return await asyncio.get_running_loop().run_in_executor(None, persons.with_password, one, password.encode())
+    return await asyncio.to_thread(persons.with_password, one, password.encode())
 
 
 def _line(one: Person) -> UserLine:

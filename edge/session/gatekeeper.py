@@ -45,6 +45,7 @@ REMEMBERED = 2_048
 """Addresses and users whose failures are remembered at once."""
 
 _NOBODY = b"\0" * 32
+"""The digest of no token."""
 
 
 class _User(NamedTuple):
@@ -53,6 +54,9 @@ class _User(NamedTuple):
     digest: bytes
     admission: Admission | None
     person: Person | None = None
+
+
+_STRANGER = _User(_NOBODY, None)
 
 
 class _Failures:
@@ -70,9 +74,6 @@ class _Failures:
         return found[1]
 
 
-_STRANGER = _User(_NOBODY, None)
-
-
 class Gatekeeper:
     """`edge.contract.bus.Gatekeeper` over the table of MQTT users. `refused` counts by reason."""
 
@@ -87,7 +88,7 @@ class Gatekeeper:
     async def load(self) -> None:
         """Read every user. Before the engine listens."""
         self.enrol_all(await self._store.read(credentials.all_users))
-        for one in await self._store.read(persons.everybody):
+        for one in await self._store.read(persons.all_users):
             self.enrol_person(one)
 
     def enrol_all(self, users: Iterable[Credential]) -> None:
@@ -97,16 +98,12 @@ class Gatekeeper:
 
     def enrol(self, one: Credential) -> None:
         """Let a user in from now on; after the commit of its row."""
-        who = Principal(kind=Kind.DEVICE, aid=one.aid, via="mqtt", device_id=one.user)
-        reads = (*one.subscribe, FIGURES) if one.admin else one.subscribe
-        self._users[one.user] = _User(one.digest, Admission(who, one.user, one.publish, reads))
+        self._users[one.user] = _User(one.digest, _admission(one))
 
     def enrol_person(self, one: Person) -> None:
         """Let a user in from now on, with this password and no other; after the commit of the row."""
         self._passwords.forget(one.user)
-        who = Principal(kind=Kind.DEVICE, aid=one.aid, via="mqtt", device_id=one.user)
-        reads = (*one.subscribe, FIGURES) if one.admin else one.subscribe
-        self._users[one.user] = _User(_NOBODY, Admission(who, one.user, one.publish, reads), one)
+        self._users[one.user] = _User(_NOBODY, _admission(one), one)
 
     def dismiss(self, user: str) -> None:
         """Let a user in no more. Who is connected is the bus's to expel."""
@@ -186,3 +183,9 @@ class Gatekeeper:
     def _tell(self, answer: Refusal, then: Verdict) -> None:
         self._delayed -= 1
         then(answer)
+
+
+def _admission(one: Credential | Person) -> Admission:
+    who = Principal(kind=Kind.DEVICE, aid=one.aid, via="mqtt", device_id=one.user)
+    reads = (*one.subscribe, FIGURES) if one.admin else one.subscribe
+    return Admission(who, one.user, one.publish, reads)

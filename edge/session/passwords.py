@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import hmac
+import logging
 import secrets
 from collections import OrderedDict, deque
 from collections.abc import Callable
@@ -16,6 +17,8 @@ from collections.abc import Callable
 from edge.contract.limit import Limits, declare
 from edge.store import persons
 from edge.store.persons import Person
+
+log = logging.getLogger(__name__)
 
 CHECKS = declare("mqtt.password_checks", 32, "logins", "with a person's password that are in hand at once", None)
 PER_ADDRESS = declare(
@@ -81,7 +84,10 @@ class Passwords:
         self._busy = False
         if done.cancelled():
             return
-        right = done.exception() is None and hmac.compare_digest(done.result(), one.digest)
+        error = done.exception()
+        if error is not None:
+            log.error("the password of the MQTT user %s cannot be checked: %s", one.user, error)
+        right = error is None and hmac.compare_digest(done.result(), one.digest)
         if right:
             self._known[one.user] = self._mark(one, password)
         then(right)

@@ -91,7 +91,7 @@ def of(unit: Unit, user: str) -> Person | None:
     return _person(found[0]) if found else None
 
 
-def everybody(unit: Unit) -> list[Person]:
+def all_users(unit: Unit) -> list[Person]:
     """Every user; one whose row is damaged is not let in, and the log says so."""
     found = []
     for row in unit.run(f"SELECT {_COLUMNS} FROM mqtt_person ORDER BY user"):  # noqa: S608

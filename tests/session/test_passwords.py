@@ -81,10 +81,11 @@ async def test_all_addresses_together_have_a_bound() -> None:
     await settled(passwords)
 
 
-async def test_a_check_that_fails_is_no_yes() -> None:
+async def test_a_check_that_fails_is_no_yes_and_the_log_says_so(caplog: pytest.LogCaptureFixture) -> None:
     passwords = Passwords(Limits())
     said: list[bool | None] = []
     passwords.check(HOME, msgspec.structs.replace(BOB, cost=60), b"right", said.append)
     passwords.check(HOME, BOB, b"right", said.append)
     await settled(passwords)
     assert said == [False, True]
+    assert "the password of the MQTT user bob cannot be checked" in caplog.text

@@ -17,7 +17,7 @@ async def test_a_person_is_kept_once_and_read_back_whole(tmp_path: Path) -> None
         assert await node.commit(lambda unit: persons.add(unit, BOB))
         other = msgspec.structs.replace(BOB, digest=b"other")
         assert not await node.commit(lambda unit: persons.add(unit, other))
-        assert await node.read(persons.everybody) == [BOB]
+        assert await node.read(persons.all_users) == [BOB]
         await node.commit(lambda unit: persons.put(unit, other))
         assert await node.read(lambda unit: persons.of(unit, "bob")) == other
         assert await node.commit(lambda unit: persons.remove(unit, "bob"))
@@ -29,7 +29,7 @@ async def test_a_damaged_row_lets_nobody_in_and_is_named(tmp_path: Path, caplog:
     async with database(tmp_path) as node:
         await node.commit(lambda unit: persons.add(unit, BOB))
         await node.commit(lambda unit: unit.run("UPDATE mqtt_person SET publish = x'5b'"))
-        assert await node.read(persons.everybody) == []
+        assert await node.read(persons.all_users) == []
     assert "the MQTT user bob cannot be read any more" in caplog.text
 
 
