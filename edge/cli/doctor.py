@@ -20,6 +20,7 @@ from edge.cli.failure import Exit, Failure
 from edge.cli.places import ready
 from edge.cli.verbs import plain_doors
 from edge.contract.errors import EdgeError
+from edge.contract.principal import PLAIN_LAN
 
 LITTLE_ROOM = 64 << 20
 """Bytes free below which the store is in danger."""
@@ -96,7 +97,7 @@ class Examination:
 
     def listeners(self) -> str:
         """Every wanted listener is open. What waits for a first device is no fault, nor MQTT at another broker."""
-        wanted = {name for name in self.status["left_off"] if name not in self.status["waiting"]} - {"mqtt_plain"}
+        wanted = self.status["left_off"].keys() - {*self.status["waiting"], PLAIN_LAN}
         if self.status["mqtt"]["engine"] == "external":
             wanted = {name for name in wanted if not name.startswith("mqtt")}
         off = {name: why for name, why in self.status["left_off"].items() if name in wanted}
@@ -108,7 +109,7 @@ class Examination:
     def plain_lan(self) -> str:
         """MQTT without TLS: where, if the owner wanted it; a wanted door that is not open is a fault."""
         lan = self.status["plain_lan"]
-        if "mqtt_plain" in self.status["waiting"]:
+        if PLAIN_LAN in self.status["waiting"]:
             return "MQTT without TLS is wanted: it opens once a device exists"
         off = lan.get("left_off", {})
         if off:

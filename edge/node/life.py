@@ -8,7 +8,8 @@ import logging
 import os
 import socket
 import ssl
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +45,9 @@ log = logging.getLogger(__name__)
 READY_VERSION = 1
 READY_AGAIN_US = 5 * SECOND
 UNIX = "mqtt_unix"
+Opening = Callable[[], Awaitable[None]]
 NO_DEVICE = "opens once a device exists: aun-edge device add NAME"
+ELSEWHERE = "devices connect to the broker of mqtt.external"
 DRAIN_US = 2 * SECOND
 """How long what runs at SIGTERM may take to finish (design D2a)."""
 
@@ -66,7 +69,8 @@ class Node:
         self._stopped = asyncio.Event()
         self._ports: Ports
         self._http: list[HttpListener] = []
-        self._waiting: list[Listener] = []
+        self._waiting: dict[str, Opening] = {}
+        """What opens with the first device, by name."""
         self._tasks: Tasks
         self.started = asyncio.Event()
         self.on_ready: Callable[[Node], None] = lambda node: None
@@ -129,7 +133,7 @@ class Node:
 
     async def _run(self) -> None:
         self._ports = Ports(self.config.state_dir / "ports.json")
-        self._http, self._waiting, self.endpoints, self.to_network, self.left_off = [], [], {}, {}, {}
+        self._http, self._waiting, self.endpoints, self.to_network, self.left_off = [], {}, {}, {}, {}
         self.plain_lan = self._unix = None
         failure: BaseException | None = None
         async with asyncio.TaskGroup() as group:
@@ -161,9 +165,8 @@ class Node:
         if self.config.http.insecure_local:
             log.warning("--insecure-local: whoever runs a program on this machine is let in, without a token")
         for listener in self.config.listeners():
-            if listener.owned and not house.has_devices:
-                self.left_off[listener.name] = NO_DEVICE
-                self._waiting.append(listener)
+            if listener.owned:
+                await self._with_a_device(listener.name, partial(self._listen, listener))
             else:
                 await self._listen(listener)
         await self._listen_unix()
@@ -179,10 +182,17 @@ class Node:
         self.started.set()
         self.on_ready(self)
 
+    async def _with_a_device(self, name: str, opening: Opening) -> None:
+        """Open what is for a house that has a device, at once or once it has (design D16)."""
+        if self.house.has_devices:
+            await opening()
+        else:
+            self.left_off[name], self._waiting[name] = NO_DEVICE, opening
+
     async def _listen(self, listener: Listener) -> None:
         """Open one listener, or leave it off and say why. Raises `StartFailed` when somebody asked for this one."""
         if listener.name.startswith("mqtt") and not self.house.bus.listens:
-            self.left_off[listener.name] = "devices connect to the broker of mqtt.external"
+            self.left_off[listener.name] = ELSEWHERE
             return
         try:
             sock = bind_remembered(self._ports, listener.name, listener.host, listener.port)
@@ -217,7 +227,7 @@ class Node:
             return
         path = self.config.state_dir / self.config.mqtt.unix_socket
         if not self.house.bus.listens:
-            self.left_off[UNIX] = "devices connect to the broker of mqtt.external"
+            self.left_off[UNIX] = ELSEWHERE
             return
         try:
             sock = bind_unix(path)
@@ -254,12 +264,12 @@ class Node:
         self.house.listening(listener.name, made.url)
 
     async def _prepare_plain_lan(self) -> None:
-        """Open `mqtt.plain_lan` if there is a device, or let it wait for one. Raises `StartFailed` for a WAN."""
+        """See to `mqtt.plain_lan`, if there is to be one. Raises `StartFailed` for a WAN."""
         config, house = self.config, self.house
         if not config.mqtt.plain_lan:
             return
         if not house.bus.listens:
-            self.left_off[PLAIN_LAN] = "devices connect to the broker of mqtt.external"
+            self.left_off[PLAIN_LAN] = ELSEWHERE
             return
         self.plain_lan = PlainLan(
             config.mqtt.plain_lan, config.mqtt.plain_lan_port, self._ports, house.bus, house.clock, addresses
@@ -268,47 +278,37 @@ class Node:
             self.plain_lan.check()
         except (Wan, OSError) as error:
             raise StartFailed(f"{error}\n  next: name a local network, or unset mqtt.plain_lan") from None
-        if house.has_devices:
-            await self._open_plain_lan()
-        else:
-            self.left_off[PLAIN_LAN] = NO_DEVICE
+        await self._with_a_device(PLAIN_LAN, partial(self._open_plain_lan, self.plain_lan))
 
-    async def _open_plain_lan(self) -> None:
-        assert self.plain_lan is not None  # noqa: S101 - prepared
-        await self.plain_lan.look()
-        self._show_plain_lan()
-        self._tasks.spawn(self.plain_lan.run(self._plain_lan_changed))
+    async def _open_plain_lan(self, plain_lan: PlainLan) -> None:
+        await plain_lan.look()
+        self._show_plain_lan(plain_lan)
+        self._tasks.spawn(plain_lan.run(partial(self._plain_lan_changed, plain_lan)))
 
-    def _plain_lan_changed(self) -> None:
-        self._show_plain_lan()
+    def _plain_lan_changed(self, plain_lan: PlainLan) -> None:
+        self._show_plain_lan(plain_lan)
         if not self._stopped.is_set():
             self._write_ready()
 
-    def _show_plain_lan(self) -> None:
+    def _show_plain_lan(self, plain_lan: PlainLan) -> None:
         """Tell what is open: to scripts, to `status`, to `doctor`."""
-        assert self.plain_lan is not None  # noqa: S101 - prepared
         for place in (self.endpoints, self.left_off, self.to_network):
             place.pop(PLAIN_LAN, None)
-        shown = [self.plain_lan.shown(host) for host in sorted(self.plain_lan.open)]
+        shown = [plain_lan.shown(host) for host in sorted(plain_lan.open)]
         if shown:
             self.endpoints[PLAIN_LAN], self.to_network[PLAIN_LAN] = f"mqtt://{shown[0]}", ", ".join(shown)
-        if self.plain_lan.left_off:
-            self.left_off[PLAIN_LAN] = "; ".join(f"{name}: {why}" for name, why in self.plain_lan.left_off.items())
+        if plain_lan.left_off:
+            self.left_off[PLAIN_LAN] = "; ".join(f"{name}: {why}" for name, why in plain_lan.left_off.items())
 
     def _device_event(self, event: Event) -> None:
         """The first device opens what waited for it (design D16)."""
-        waiting, self._waiting = self._waiting, []
-        plain = self.left_off.get(PLAIN_LAN) == NO_DEVICE
-        if plain:
-            del self.left_off[PLAIN_LAN]
-        if (waiting or plain) and not self._stopped.is_set():
-            self._tasks.spawn(self._listen_late(waiting, plain))
+        waiting, self._waiting = self._waiting, {}
+        if waiting and not self._stopped.is_set():
+            self._tasks.spawn(self._open_late(waiting.values()))
 
-    async def _listen_late(self, waiting: list[Listener], plain: bool) -> None:
-        for listener in waiting:
-            await self._listen(listener)
-        if plain:
-            await self._open_plain_lan()
+    async def _open_late(self, waiting: Iterable[Opening]) -> None:
+        for opening in waiting:
+            await opening()
         if not self._stopped.is_set():
             self._write_ready()
 
@@ -381,7 +381,7 @@ class Node:
             "endpoints": dict(self.endpoints),
             "left_off": dict(self.left_off),
             "to_network": dict(self.to_network),
-            "waiting": [name for name, why in self.left_off.items() if why == NO_DEVICE],
+            "waiting": list(self._waiting),
             "plain_lan": self.plain_lan.facts() if self.plain_lan is not None else {},
             "insecure_local": self.config.http.insecure_local,
             "loop_lag_us": {"last": self._lag.last_us, "worst_minute": self._lag.worst_us},

@@ -45,23 +45,30 @@ def doors(entries: Sequence[str], found: Sequence[Address]) -> tuple[dict[str, D
     missing: dict[str, str] = {}
     refused: dict[str, str] = {}
     for entry in entries:
-        wanted = lan(entry)
-        mine = [one for one in found if (one.interface == wanted if isinstance(wanted, str) else _in(one, wanted))]
-        outside = next(filter(None, (_leads_out(one.interface, found) for one in mine)), "")
-        usable = [one for one in mine if isinstance(wanted, str) is False or private(one.address.network)]
+        mine = _meant(entry, found)
+        outside = next(filter(None, (_leads_out(door.interface, found) for door in mine)), "")
+        usable = [door for door in mine if private(door.network)]
         if outside:
             refused[entry] = outside
-        elif not usable:
-            kind = "interface of that name with a private address" if isinstance(wanted, str) else "address in it"
+            continue
+        if not usable:
+            kind = "interface of that name with a private address" if isinstance(lan(entry), str) else "address in it"
             missing[entry] = f"this machine has no {kind} now"
-        for one in usable if not outside else ():
-            network = one.address.network if isinstance(wanted, str) else wanted
-            made.setdefault(str(one.address.ip), Door(str(one.address.ip), one.interface, network))
+        for door in usable:
+            made.setdefault(door.host, door)
     return made, missing, refused
 
 
-def _in(one: Address, network: Network) -> bool:
-    return one.address.ip in network
+def _meant(entry: str, found: Sequence[Address]) -> list[Door]:
+    """The addresses of an interface, each for its own network, or those in a subnet, for that subnet."""
+    wanted = lan(entry)
+    if isinstance(wanted, str):
+        return [_door(one, one.address.network) for one in found if one.interface == wanted]
+    return [_door(one, wanted) for one in found if one.address.ip in wanted]
+
+
+def _door(one: Address, network: Network) -> Door:
+    return Door(str(one.address.ip), one.interface, network)
 
 
 def _leads_out(interface: str, found: Sequence[Address]) -> str:
