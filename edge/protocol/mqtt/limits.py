@@ -32,7 +32,13 @@ UNRELEASED_OCTETS = declare(
 )
 QUEUE_MESSAGES = declare("mqtt.queue_messages", 1000, "messages", "waiting for a client: the least important go", None)
 QUEUE_OCTETS = declare("mqtt.queue_octets", 1_048_576, "bytes", "waiting for a client: the least important go", None)
-WRITE_OCTETS = declare("mqtt.write_octets", 262_144, "bytes", "unwritten to a client: QoS 0 to it is dropped", None)
+WRITE_OCTETS = declare(
+    "mqtt.write_octets",
+    262_144,
+    "bytes",
+    "unwritten to a client: QoS 0 to it is dropped; at twice as many it is left unread",
+    None,
+)
 BLOCKED_S = declare("mqtt.blocked_s", 30, "s", "a client that takes nothing for so long is closed", None)
 LINGER_S = declare("mqtt.linger_s", 5, "s", "what a closed connection has to take its last bytes", None)
 RETAINED_TOPICS = declare("mqtt.retained_topics", 20_000, "topics", "a new retained topic is not kept", None)

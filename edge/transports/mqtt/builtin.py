@@ -77,7 +77,7 @@ class BuiltinEngine:
         self._broker.closed = closed
         self._broker.sys.every_us = sys_s * SECOND
         self._broker.sys.more.update(figures)
-        self.budget = limits[bounds.READ_OCTETS]
+        self.budget, self.unread = limits[bounds.READ_OCTETS], 2 * limits[bounds.WRITE_OCTETS]
         self._streams: set[Stream] = set()
         self._per_address: dict[str, int] = {}
         self._servers: list[asyncio.Server] = []

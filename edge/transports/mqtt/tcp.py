@@ -57,6 +57,8 @@ class House(Protocol):
     loop: asyncio.AbstractEventLoop
     budget: int
     """Bytes that one socket may bring before others have a turn."""
+    unread: int
+    """Bytes that may wait for a socket's client to take them; above, it is read no more until it does."""
 
     def enter(self, stream: Stream) -> bool:
         """Whether there is room for one more socket."""
@@ -79,10 +81,12 @@ class Stream(asyncio.Protocol):
     """One socket: `edge.protocol.mqtt.wire.Wire` on top, an asyncio transport below."""
 
     __slots__ = (
+        "_choked",
         "_closed",
         "_connection",
         "_entered",
         "_feed",
+        "_full",
         "_house",
         "_reading",
         "_reprieve",
@@ -111,6 +115,10 @@ class Stream(asyncio.Protocol):
         """Whether this socket has had its share of the turn."""
         self._stopped = False
         """Whether the engine reads no more."""
+        self._full = False
+        """Whether the client takes less than is written to it."""
+        self._choked = False
+        """Whether so much less that it may ask for no more."""
         self._reading = True
         self._closed = False
         self._spare = MOST_DISCARDED
@@ -134,6 +142,9 @@ class Stream(asyncio.Protocol):
             self._discard(len(data))
             return
         self._feed(data)
+        if self._full and not self._choked and self.buffered() > self._house.unread:
+            self._choked = True  # answers to what it asks have no other bound
+            self._settle()
         if len(data) >= self._house.budget and not self._resting:
             self._resting = True
             self._settle()
@@ -151,10 +162,13 @@ class Stream(asyncio.Protocol):
             self._house.gone(self)
 
     def pause_writing(self) -> None:
+        self._full = True
         if self._connection is not None:
             self._connection.blocked()
 
     def resume_writing(self) -> None:
+        self._full = self._choked = False
+        self._settle()
         if self._connection is not None:
             self._connection.unblocked()
 
@@ -253,7 +267,7 @@ class Stream(asyncio.Protocol):
         self._settle()
 
     def _settle(self) -> None:
-        reading = self._wanted and not self._resting and not self._stopped
+        reading = self._wanted and not (self._resting or self._stopped or self._choked)
         transport = self._transport
         if reading == self._reading or transport is None or self._closed or transport.is_closing():
             return

@@ -63,13 +63,19 @@ class WebSocketStream(Stream):
         return self._protocol.reject(status, text)
 
     def _refusal(self, request: Request) -> tuple[HTTPStatus, str] | None:
-        if urlsplit(request.path).path != self.entrance.path:
+        origins, names = request.headers.get_all("Origin"), request.headers.get_all("Host")
+        try:
+            path, *pages = [urlsplit(text) for text in (request.path, *origins)]
+            [host] = names  # RFC 9112 §3.2
+        except ValueError:
+            return HTTPStatus.BAD_REQUEST, "a request has a path, one Host and no Origin that is no URL\n"
+        if path.path != self.entrance.path:
             return HTTPStatus.NOT_FOUND, "MQTT is elsewhere\n"
         known = self.entrance.hosts
-        if known is not None and self._on_loopback and not known(request.headers.get("Host", "")):
+        if known is not None and self._on_loopback and not known(host):
             return HTTPStatus.FORBIDDEN, "this is not one of my names\n"
-        for origin in request.headers.get_all("Origin"):
-            if origin not in self.entrance.origins and urlsplit(origin).netloc != request.headers.get("Host"):
+        for origin, page in zip(origins, pages, strict=True):
+            if origin not in self.entrance.origins and page.netloc != host:
                 return HTTPStatus.FORBIDDEN, "this origin is not allowed\n"
         return None
 

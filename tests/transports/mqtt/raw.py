@@ -77,3 +77,20 @@ async def dial_raw(port: int, version: int = V311, tls: ssl.SSLContext | None = 
     name = "localhost" if tls is not None else None
     reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=tls, server_hostname=name)
     return Peer(reader, writer, version)
+
+
+async def unread(made: Any, peer: Peer, questions: bytes) -> None:
+    """Ask and read no answer, until the engine takes no more questions; it keeps a bounded number of answers."""
+    transport: Any = peer.writer.transport
+    transport.pause_reading()
+    [stream] = made.engine._streams
+    left, still = 0, 0
+    while still < 50:
+        if not transport.get_write_buffer_size():
+            peer.writer.write(questions)
+        await asyncio.sleep(0.005)
+        before, left = left, transport.get_write_buffer_size()
+        still = still + 1 if left == before and left else 0
+        kept = stream.buffered()
+        assert kept < 1_000_000, f"{kept} bytes wait for a client that takes nothing"
+    transport.resume_reading()

@@ -14,7 +14,7 @@ from edge.protocol.mqtt import codec
 from edge.protocol.mqtt.codec import V5, V311, Connack, Connect, Frame, PublishPacket, Suback
 from edge.transports.mqtt.tcp import Entrance
 from tests.transports.mqtt.conftest import Rig, rig
-from tests.transports.mqtt.raw import dial_raw
+from tests.transports.mqtt.raw import dial_raw, unread
 
 LOGIN = codec.encode(Connect("c", user="lamp", password=b"secret"), V311)
 
@@ -192,3 +192,37 @@ async def test_stopping_says_goodbye(tmp_path: Path) -> None:
             with pytest.raises(ConnectionClosed):
                 await socket.recv()
             await closing
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        f"GET //[ HTTP/1.1{CRLF}Host: localhost{CRLF}",
+        f"GET /mqtt HTTP/1.1{CRLF}Host: localhost{CRLF}Origin: http://[{CRLF}",
+        f"GET /mqtt HTTP/1.1{CRLF}Host: localhost{CRLF}Host: localhost{CRLF}",
+        f"GET /mqtt HTTP/1.1{CRLF}",
+    ],
+)
+async def test_a_handshake_with_what_is_no_url_or_two_hosts_is_answered(engine: Rig, headers: str) -> None:
+    """RFC 9112 §3.2: one Host. What cannot be read is refused like anything else, not an error in the log."""
+    url = await opened(engine, hosts=lambda name: name.partition(":")[0] == "localhost")
+    peer = await dial_raw(int(url.rsplit(":", 1)[1]))
+    peer.writer.write((headers + UPGRADE).encode())
+    assert (await peer.reader.read(100)).startswith(b"HTTP/1.1 400")
+    await peer.close()
+
+
+@pytest.mark.limit("mqtt.write_octets")
+@pytest.mark.parametrize("inside", [False, True])
+async def test_who_pings_and_never_reads_is_read_no_more(tmp_path: Path, inside: bool) -> None:
+    """A pong for each ping: what is kept for a client that takes none of them is bounded, before it logs in too."""
+    async with rig(tmp_path, write_octets=8192) as made:
+        peer = await dial_raw(int((await opened(made)).rsplit(":", 1)[1]))
+        peer.writer.write(f"GET /mqtt HTTP/1.1{CRLF}Host: localhost{CRLF}{UPGRADE}".encode())
+        assert (await peer.reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 101")
+        if inside:
+            peer.writer.write(bytes((0x82, 0x80 | len(LOGIN))) + bytes(4) + LOGIN)
+            assert (await peer.reader.readexactly(6))[2:] == b"\x20\x02\0\0"
+        await unread(made, peer, (b"\x89\xfd" + bytes(4 + 125)) * 500)
+        await peer.reader.readexactly(1000 * 127)  # and then read again
+        peer.writer.transport.abort()
