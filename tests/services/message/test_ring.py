@@ -145,7 +145,9 @@ async def test_q1_the_current_sdk_finds_its_queue_messages_in_the_catalogue(tmp_
         await post.offline().send(BOB)
         bob = await post.connect(BOB, "b1", announced=PEER, mode="queue")
         await post.offline().send(BOB)
-        _hint, event = await bob.events("message.received")
+        [hint] = await bob.events("peer.v2.message_received")
+        assert hint["kind"] == "message.online_unread_hint"
+        [event] = await bob.events("message.received")
         assert (event["seq"], event["prev_peer_seq"]) == (2, 1)
         assert event["inline_message"]["legacy_v1"]["payload"]["text"] == "hi"
         [peer] = (await bob.call("message.peers"))["peers"]
