@@ -18,6 +18,7 @@ from edge.contract.gap import Gap
 from edge.contract.store import Unit
 from edge.contract.time import Stamp
 from edge.protocol.aun_events import NAME_OCTETS
+from edge.protocol.pages import leading
 from edge.protocol.wraps import LEAF
 from edge.store.migration import statements
 from edge.store.unreadable import REASON, Unreadable, is_array, is_object, lose
@@ -228,7 +229,7 @@ def after(unit: Unit, place: Place, seq: int, *, rows: int, octets: int) -> tupl
     At most `rows`, and at most `octets` as they are shown (but one row if there is any). Raises `Unreadable`.
     """
     sizes = cast("list[tuple[int, int]]", unit.run(_AFTER, (place.gid, seq, place.aid, place.device, rows + 1)))
-    taken = _fitting(sizes, rows, octets)
+    taken = leading(sizes, rows, octets)
     return (_between(unit, place, taken[0], taken[-1]) if taken else []), len(taken) < len(sizes)
 
 
@@ -239,7 +240,7 @@ def before(unit: Unit, place: Place, seq: int, above: int, *, rows: int, octets:
     """
     asked = (place.gid, seq, above, place.aid, place.device, rows + 1)
     sizes = cast("list[tuple[int, int]]", unit.run(_BEFORE, asked))
-    taken = _fitting(sizes, rows, octets)
+    taken = leading(sizes, rows, octets)
     return (_between(unit, place, taken[-1], taken[0]) if taken else []), len(taken) < len(sizes)
 
 
@@ -400,17 +401,6 @@ def _take_wraps(unit: Unit, gid: str, aid: str, wraps: Sequence[tuple[int, int]]
             unit.lose(Gap(MESSAGES, gid, seq, seq, 1, REASON, aid, unit.at))
             count += 1
     return count
-
-
-def _fitting(sizes: Sequence[tuple[int, int]], rows: int, octets: int) -> list[int]:
-    """The numbers of the leading rows that fit; one always does."""
-    taken: list[int] = []
-    for seq, size in sizes[:rows]:
-        octets -= size
-        if octets < 0 and taken:
-            break
-        taken.append(seq)
-    return taken
 
 
 def _said(row: Sequence[object]) -> Said:

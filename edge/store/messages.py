@@ -16,6 +16,7 @@ import msgspec
 from edge.contract.store import Unit
 from edge.contract.time import Stamp
 from edge.protocol.aun_events import NAME_OCTETS, ROW_OCTETS
+from edge.protocol.pages import leading
 from edge.store.migration import statements
 from edge.store.unreadable import Unreadable, is_object, lose
 
@@ -249,7 +250,7 @@ def after(
         _PEER_SIZES if sender else _INBOX_SIZES,
         (reader.aid, sender, seq, reader.device, rows + 1) if sender else (reader.aid, seq, reader.device, rows + 1),
     )
-    taken = _fitting(sizes, rows, octets)
+    taken = leading(cast("list[tuple[int, int]]", sizes), rows, octets)
     return (_between(unit, reader, taken[0], taken[-1], sender) if taken else []), len(taken) < len(sizes)
 
 
@@ -264,7 +265,7 @@ def before(
         _PEER_OLDER if sender else _INBOX_OLDER,
         (reader.aid, sender, seq, reader.device, rows + 1) if sender else (reader.aid, seq, reader.device, rows + 1),
     )
-    taken = _fitting(sizes, rows, octets)
+    taken = leading(cast("list[tuple[int, int]]", sizes), rows, octets)
     return (_between(unit, reader, taken[-1], taken[0], sender) if taken else []), len(taken) < len(sizes)
 
 
@@ -404,17 +405,6 @@ def _take_out(unit: Unit, aid: str, seqs: Sequence[int]) -> int:
             lose(unit, INBOX, aid, seq)
             count += 1
     return count
-
-
-def _fitting(sizes: Sequence[tuple[object, ...]], rows: int, octets: int) -> list[int]:
-    """The numbers of the leading rows that fit."""
-    taken: list[int] = []
-    for seq, size in cast("Sequence[tuple[int, int]]", sizes[:rows]):
-        octets -= size
-        if octets < 0 and taken:
-            break
-        taken.append(seq)
-    return taken
 
 
 def _message(row: Iterable[object]) -> Message:

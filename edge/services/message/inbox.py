@@ -21,6 +21,7 @@ from edge.contract.time import Clock, wall_ms
 from edge.contract.wire import decode
 from edge.protocol import aid as aids
 from edge.protocol.aun_events import Delivery, bearable, first_generation, flat_row, v2_row, weight
+from edge.protocol.pages import fitting
 from edge.services.message import records as r
 from edge.services.message import remembered
 from edge.services.message.memory import Memory, acknowledged, delivery_of
@@ -260,7 +261,7 @@ class InboxService:
         self._node.shown(asked.after_seq or 0, known, reader.aid)
         queued = [row for row in await self._queued(reader, known, sender) if row.seq > start]
         rows = _numbered(stored, queued)
-        fits = _fitting([weight(row.message) for row in reversed(rows)], limit, octets)
+        fits = fitting([weight(row.message) for row in reversed(rows)], limit, octets)
         rows = rows[len(rows) - fits :]
         self._claim(reader, rows)
         head = max(start, rows[-1].seq if rows else 0)
@@ -298,7 +299,7 @@ class InboxService:
             return
         waiting = self._volatile(reader, asked.after_volatile_cursor, sender)
         sizes = [taken, *map(weight, waiting)] if page.messages else [weight(one) for one in waiting]
-        whole = _fitting(sizes, limit - len(page.messages) + bool(page.messages), self._limits[r.PAGE_OCTETS])
+        whole = fitting(sizes, limit - len(page.messages) + bool(page.messages), self._limits[r.PAGE_OCTETS])
         fits = whole - bool(page.messages)
         page.messages += [_shown(Numbered(0, message), v2) for message in waiting[:fits]]
         page.count = len(page.messages)
@@ -390,17 +391,8 @@ def _merge(
     if more:
         queued = [row for row in queued if row.seq < stored[-1].seq]
     rows = _numbered(stored, queued)
-    fits = _fitting([weight(row.message) for row in rows], limit, octets)
+    fits = fitting([weight(row.message) for row in rows], limit, octets)
     return rows[:fits], more or fits < len(rows)
-
-
-def _fitting(sizes: Sequence[int], rows: int, octets: int) -> int:
-    """How many leading items fit; one always does."""
-    for index, size in enumerate(sizes):
-        octets -= size
-        if index >= rows or (octets < 0 and index):
-            return index
-    return len(sizes)
 
 
 def _hello(call: Call[Any]) -> dict[str, Any]:

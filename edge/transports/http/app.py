@@ -55,6 +55,7 @@ from edge.contract.principal import GUEST
 from edge.contract.time import SECOND, Clock
 from edge.contract.wire import dumps
 from edge.protocol.jsonrpc import ErrorTable
+from edge.protocol.urls import is_loopback
 from edge.session.doors import Doors, bearer, door_of, principal_of, principal_or_guest
 from edge.session.limiter import Limiter
 
@@ -249,8 +250,7 @@ def _check_host(scope: Scope) -> None:
 
 
 def _on_loopback(scope: Scope) -> bool:
-    address = (scope.get("server") or ("", 0))[0] or ""
-    return address == "::1" or address.startswith("127.")
+    return is_loopback((scope.get("server") or ("", 0))[0] or "")
 
 
 def _host(scope: Scope) -> str:

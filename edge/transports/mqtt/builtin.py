@@ -24,9 +24,10 @@ from edge.protocol.mqtt.codec import Connect
 from edge.protocol.mqtt.connection import Connection
 from edge.protocol.mqtt.journal import Changes
 from edge.protocol.mqtt.reasons import Reason
+from edge.protocol.urls import is_loopback
 from edge.store import mqtt as tables
 from edge.transports.mqtt.restore import Restoring
-from edge.transports.mqtt.tcp import Entrance, Stream
+from edge.transports.mqtt.tcp import UNIX, Entrance, Stream
 from edge.transports.mqtt.ws import WebSocketStream
 
 log = logging.getLogger(__name__)
@@ -304,7 +305,7 @@ class BuiltinEngine:
         if len(self._streams) >= self._limits[bounds.CONNECTIONS]:
             self._limits.hit(bounds.CONNECTIONS)
             return False
-        if _loopback(address):
+        if address == UNIX or is_loopback(address):
             return True
         if self._per_address.get(address, 0) >= self._limits[bounds.PER_ADDRESS]:
             self._limits.hit(bounds.PER_ADDRESS)
@@ -331,7 +332,3 @@ class BuiltinEngine:
             self._per_address[address] = left
         else:
             self._per_address.pop(address, None)
-
-
-def _loopback(address: str) -> bool:
-    return address in ("local", "::1") or address.startswith(("127.", "::ffff:127."))

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from ipaddress import IPv4Network, IPv6Network, ip_address
+from ipaddress import ip_address
 from typing import Protocol, cast
 
 import msgspec
 
+from edge.config.lan import Network
 from edge.contract.limit import Limit
 from edge.protocol.mqtt.connection import Connection
 from edge.protocol.mqtt.limits import LINGER_S
@@ -19,7 +20,8 @@ log = logging.getLogger(__name__)
 MOST_DISCARDED = 1_048_576
 """Bytes read and thrown away after the goodbye; a client that sends more is cut."""
 
-Network = IPv4Network | IPv6Network
+UNIX = "local"
+"""The address of whoever comes by a unix socket."""
 
 
 class Entrance(msgspec.Struct, frozen=True, kw_only=True):
@@ -102,7 +104,7 @@ class Stream(asyncio.Protocol):
     def __init__(self, house: House, entrance: Entrance) -> None:
         self._house, self.entrance = house, entrance
         self._reprieve: Callable[[], None] | None = None
-        self.address = "local"
+        self.address = UNIX
         """Of the other side; "local" for a unix socket."""
         self._transport: asyncio.Transport | None = None
         self._connection: Connection | None = None

@@ -12,6 +12,7 @@ from websockets.server import ServerProtocol
 from websockets.typing import Subprotocol
 
 from edge.protocol.mqtt.limits import CONNECT_S
+from edge.protocol.urls import is_loopback
 from edge.transports.mqtt.tcp import Entrance, House, Stream
 
 SUBPROTOCOL = Subprotocol("mqtt")
@@ -83,8 +84,7 @@ class WebSocketStream(Stream):
     def _on_loopback(self) -> bool:
         """Whether the client came to an address that only this machine has."""
         found = self._transport.get_extra_info("sockname") if self._transport is not None else None
-        address = str(found[0]) if isinstance(found, tuple) and found else ""
-        return address == "::1" or address.startswith(("127.", "::ffff:127."))
+        return isinstance(found, tuple) and is_loopback(str(found[0]))
 
     def _frame(self, frame: Frame) -> None:
         if frame.opcode in (Opcode.BINARY, Opcode.CONT):

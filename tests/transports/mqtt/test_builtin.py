@@ -122,7 +122,7 @@ async def test_more_connections_than_the_limit_are_closed_at_accept(tmp_path: Pa
 async def test_one_address_has_a_limit_and_loopback_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with rig(tmp_path, per_address=2) as made:
         peers = [await dial(made.port, f"c{at}") for at in range(3)]
-        monkeypatch.setattr("edge.transports.mqtt.builtin._loopback", lambda address: False)
+        monkeypatch.setattr("edge.transports.mqtt.builtin.is_loopback", lambda address: False)
         refused = await dial_raw(made.port)
         assert await refused.next() is None
         assert made.limits.hits["mqtt.per_address"] == 1
