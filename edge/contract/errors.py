@@ -30,19 +30,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-WORDS = 2_000
-"""Characters of an error's message; one may repeat what the peer wrote, and that has no end."""
+MESSAGE_LENGTH = 2_000
+"""Characters of an error's message, at most; one may repeat what the peer wrote, and that has no end."""
 
 
 class EdgeError(Exception):
-    """A named failure. `message` is for the peer: what, why and, where there is one, the next step; cut to `WORDS`."""
+    """A named failure. `message` is for the peer: what, why and, where there is one, the next step.
+
+    It is cut to `MESSAGE_LENGTH`.
+    """
 
     retryable: bool = False
     summary: str = "failed"
 
     def __init__(self, message: str = "", *, data: Mapping[str, object] | None = None) -> None:
         whole = message or self.summary
-        self.message = whole if len(whole) <= WORDS else whole[: WORDS - 1] + "…"
+        self.message = whole if len(whole) <= MESSAGE_LENGTH else whole[: MESSAGE_LENGTH - 1] + "…"
         self.data: dict[str, object] = dict(data or {})
         super().__init__(self.message)
 

@@ -303,11 +303,7 @@ class Database:
         _settle(future, result)
 
     def shown(self, seq: int, head: int, who: str) -> None:
-        """An authenticated reader knows number `seq` of a log of this file, whose head it is told is `head` (D18).
-
-        If that is believed (`sightings`), numbers were given out that the file has forgotten: this is declared, and
-        every unit that is queued from now on gives numbers of a new incarnation, above `seq`.
-        """
+        """`edge.contract.store.Store.shown`; what is believed says `sightings`."""
         if self.read_only or not self._sightings.believe(seq, head, who):
             return
         gap = Gap("*", self.name, 0, 0, 1, FORGOTTEN, who, self._clock.now())

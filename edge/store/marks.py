@@ -134,17 +134,18 @@ class Marks:
     def bump(self, at_least: int = 0) -> int:
         """A new incarnation, on disk when this returns: after restore, salvage or doubt."""
         with self._lock:
-            self._record.incarnation = max(self._record.incarnation, at_least) + 1
-            self._save()
-            return self._record.incarnation
+            return self._begin(at_least)
 
     def leap(self, at_least: int) -> int:
         """`bump` because a reader showed a number of incarnation `at_least`. Counts in memory even if it raises."""
         with self._lock:
-            self._record.incarnation = max(self._record.incarnation, at_least) + 1
-            self.begun = self._record.incarnation
-            self._save()
-            return self._record.incarnation
+            self.begun = max(self._record.incarnation, at_least) + 1
+            return self._begin(at_least)
+
+    def _begin(self, at_least: int) -> int:
+        self._record.incarnation = max(self._record.incarnation, at_least) + 1
+        self._save()
+        return self._record.incarnation
 
     def put(self, name: str, mark: Mark) -> None:
         """Remember a mark; on disk when this returns. Blocks."""

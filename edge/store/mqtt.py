@@ -21,6 +21,7 @@ from edge.protocol.mqtt.journal import Changes
 from edge.protocol.mqtt.message import Message
 from edge.protocol.mqtt.session import Outgoing, Session, Subscription
 from edge.store.migration import Migration
+from edge.store.unreadable import REASON
 
 if TYPE_CHECKING:
     import sqlite_utils
@@ -406,18 +407,6 @@ def page(unit: Unit, place: Place, rows: int = PAGE_ROWS) -> Page:
     return Page(part, lost, None if last else Place(tables[tables.index(table) + 1]))
 
 
-def load(unit: Unit) -> Stored:
-    """All pages as one. For as many rows as one read has the time for."""
-    whole, place = Stored([], [], [], [], []), Place()
-    while True:
-        part = page(unit, place)
-        for name in Stored.__struct_fields__:
-            getattr(whole, name).extend(getattr(part.stored, name))
-        if part.end is None:
-            return whole
-        place = part.end
-
-
 def _key(table: str, row: Row) -> tuple[object, ...]:
     return tuple(row[_COLUMNS[table].index(name)] for name in _KEYS[table])
 
@@ -429,7 +418,7 @@ def mend(unit: Unit, lost: Sequence[tuple[str, tuple[object, ...]]]) -> None:
         if table == "mqtt_session":
             for other in ("mqtt_subscription", "mqtt_outgoing", "mqtt_incoming"):
                 _remove(unit, other, ("session",), key)
-        unit.lose(Gap("mqtt", table, 0, 0, 1, "unreadable", "store", unit.at))
+        unit.lose(Gap("mqtt", table, 0, 0, 1, REASON, "store", unit.at))
 
 
 def _remove(unit: Unit, table: str, columns: Sequence[str], key: Sequence[object]) -> None:

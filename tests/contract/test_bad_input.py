@@ -18,7 +18,7 @@ import msgspec
 import pytest
 
 from edge.contract.errors import (
-    WORDS,
+    MESSAGE_LENGTH,
     Conflict,
     EdgeError,
     GroupNotFound,
@@ -217,7 +217,7 @@ def sayable(found: Any, name: str) -> None:
     assert not isinstance(found, Internal), name
     if isinstance(found, EdgeError):
         assert not any(word in found.message for word in ("Traceback", "sqlite", "msgspec", "site-packages")), name
-        assert len(found.message) <= WORDS, name
+        assert len(found.message) <= MESSAGE_LENGTH, name
 
 
 async def test_many_operations_are_walked_and_most_do_what_they_are_asked(village: Village) -> None:

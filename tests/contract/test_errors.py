@@ -7,7 +7,7 @@ import pytest
 
 from edge.contract import errors
 from edge.contract.errors import (
-    WORDS,
+    MESSAGE_LENGTH,
     EdgeError,
     InvalidParams,
     RateLimited,
@@ -35,8 +35,8 @@ def test_a_failure_carries_its_own_text_and_data() -> None:
 
 
 def test_what_a_failure_repeats_of_a_peers_words_has_an_end() -> None:
-    assert InvalidParams("x" * WORDS).message == "x" * WORDS
-    assert InvalidParams("x" * 200_000).message == str(InvalidParams("x" * 200_000)) == "x" * (WORDS - 1) + "…"
+    assert InvalidParams("x" * MESSAGE_LENGTH).message == "x" * MESSAGE_LENGTH
+    assert InvalidParams("x" * 200_000).message == str(InvalidParams("x" * 200_000)) == "x" * (MESSAGE_LENGTH - 1) + "…"
 
 
 def test_a_failure_knows_whether_a_retry_can_help() -> None:

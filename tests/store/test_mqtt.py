@@ -20,6 +20,7 @@ from edge.protocol.mqtt.session import RELEASED, SENT, Outgoing, Session, Subscr
 from edge.store import ledger, mqtt
 from edge.store.database import Database
 from edge.store.mqtt import Stored, StoredSession, StoredSubscription, Texts
+from tests.support.mqtt_rows import load
 from tests.support.store import database
 
 LAMP = Principal(Kind.DEVICE, "d-lamp.test", frozenset({"cap:act", "cap:read"}), "mqtt")
@@ -48,7 +49,7 @@ def changes(**rows: Any) -> Changes:
 async def written(db: Database, made: Changes) -> Stored:
     """Commit changes; everything the file then holds."""
     await db.commit(mqtt.commit(made, AT, Texts()))
-    return await db.read(mqtt.load)
+    return await db.read(load)
 
 
 async def test_a_retained_message_comes_back_and_goes(tmp_path: Path) -> None:
@@ -162,7 +163,7 @@ async def test_changes_are_written_as_they_were_when_they_were_handed_over(tmp_p
         work = mqtt.commit(changes(outgoing={(1, 1): out}), AT, Texts())
         out.state = RELEASED
         await db.commit(work)
-        assert [one.state for one in (await db.read(mqtt.load)).outgoing] == [SENT]
+        assert [one.state for one in (await db.read(load)).outgoing] == [SENT]
 
 
 async def test_nothing_to_write_writes_nothing(tmp_path: Path) -> None:
@@ -177,7 +178,7 @@ async def test_nothing_to_write_writes_nothing(tmp_path: Path) -> None:
         noting: Any = Noting()
         mqtt.commit(Changes(), AT, Texts())(noting)
         assert ran == []
-        assert await db.read(mqtt.load) == Stored([], [], [], [], [])
+        assert await db.read(load) == Stored([], [], [], [], [])
 
 
 def test_the_text_of_a_principal_is_made_once_and_not_kept_for_ever() -> None:
@@ -259,7 +260,7 @@ async def test_a_row_that_cannot_be_read_is_declared_lost_and_the_others_stay(
         assert lost[0] == table
         await db.commit(lambda unit: mqtt.mend(unit, [lost]))
         assert await unreadable(db) == []
-        left = await db.read(mqtt.load)
+        left = await db.read(load)
         count = {"mqtt_retained": len(left.retained), "mqtt_session": len(left.sessions)}
         count |= {"mqtt_outgoing": len(left.outgoing), "mqtt_incoming": len(left.incoming)}
         assert count[table] == 0

@@ -51,7 +51,7 @@ logger = logging.getLogger(__name__)
 KEY_SOURCE, PEER_SOURCE = "group_device_prekey", "peer_device_prekey"
 SUITE_VERSION = "v2"
 DUE_ROWS = 50
-AGAIN_MS = 5_000
+RETRY_MS = 5_000
 """How long what the store refused waits for another try."""
 
 
@@ -600,7 +600,7 @@ class KeyService(MessageService):
             following = await self._room.node.commit(work)
         except Unavailable as error:
             logger.warning("proposals that are due are confirmed later: %s", error)
-            following = wall_us(self._room.clock) // 1000 + AGAIN_MS
+            following = wall_us(self._room.clock) // 1000 + RETRY_MS
         if following is not None:
             self._await_due(following)
 

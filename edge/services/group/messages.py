@@ -40,6 +40,7 @@ PULL_DEFAULT = 50
 LED = 1_000
 """Groups of connections that were led over a jump of numbers and are remembered; a forgotten one is led again."""
 LED_ROWS = 200
+"""Messages that are pushed then, at most."""
 LEGACY_KIND = "e2ee.group_encrypted"
 
 
@@ -476,26 +477,28 @@ class MessageService(Service):
             up_to = asked.ack_up_to_seq
             await self._room.node.commit(lambda unit: self._ack(unit, call, max(0, up_to)))
         read = self._tail if asked.window_mode else self._forward
-
-        across = (call.door.channel, place.gid)
-        lead = bool(place.device) and not asked.window_mode and _flat(call) and across not in self._led
+        led = not place.device or asked.window_mode or not _flat(call) or (call.door.channel, place.gid) in self._led
 
         def look(unit: Unit) -> tuple[Page, int, list[Said] | None]:
             page, head = read(unit, call, place, v2=v2), group_logs.head(unit, place.gid)
-            jumps = lead and asked.after_seq < head >> INCARNATION_SHIFT << INCARNATION_SHIFT
+            jumps = not led and asked.after_seq < head >> INCARNATION_SHIFT << INCARNATION_SHIFT
             return page, head, self._missed(unit, call, place) if jumps else None
 
         page, head, missed = await self._room.node.read(look)
         self._room.node.shown(asked.after_seq, head, place.aid)
         if missed is not None and page.cursor is not UNSET:
-            self._led[across] = None
-            if len(self._led) > LED:
-                self._led.popitem(last=False)
-            for said in missed:
-                body, to = dumps(views.delivery(said)), frozenset((place.aid,))
-                self._room.fanout.publish(Event(MESSAGES, place.gid, said.seq, CREATED, body, to, call.door.channel))
+            self._lead(call.door.channel, place, missed)
             page.messages, page.has_more, page.cursor.current_seq = [], page.has_more or bool(page.messages), head
         return page
+
+    def _lead(self, channel: str, place: Place, missed: list[Said]) -> None:
+        """Push what the pull that leads a connection over a jump of numbers leaves out; once for each connection."""
+        self._led[channel, place.gid] = None
+        if len(self._led) > LED:
+            self._led.popitem(last=False)
+        for said in missed:
+            body, to = dumps(views.delivery(said)), frozenset((place.aid,))
+            self._room.fanout.publish(Event(MESSAGES, place.gid, said.seq, CREATED, body, to, channel))
 
     def _missed(self, unit: Unit, call: Call[Pull], place: Place) -> list[Said]:
         """What a 0.2 SDK does not get by the pull that leads it over a jump of numbers (D18), and did not hear live.

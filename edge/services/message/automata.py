@@ -31,7 +31,7 @@ from edge.store.messages import ENCRYPTED, RECALLED, Message, Owed, Reader
 
 logger = logging.getLogger(__name__)
 
-AGAIN_US = 5 * SECOND
+RETRY_US = 5 * SECOND
 """How long what the store refused waits for another try."""
 FINAL = frozenset({"completed", "failed", "canceled", "rejected"})
 
@@ -99,7 +99,7 @@ class Automata:
         """The store takes nothing, or says nothing, for now: what was to be done is done when it does."""
         logger.warning("messages wait for the store: %s", error)
         if not self._stopped:
-            self._clock.at(self._clock.now().mono_us + AGAIN_US, lambda: self._spawn(work()))
+            self._clock.at(self._clock.now().mono_us + RETRY_US, lambda: self._spawn(work()))
 
     async def _read_again(self, aid: str) -> None:
         self._wake(aid)

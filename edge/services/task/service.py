@@ -47,6 +47,7 @@ from edge.services.task.core import Core, Known, device_of, name_of
 from edge.services.task.plan import Plan, Planner, reference
 from edge.services.task.reports import step_of
 from edge.store import tasks as table
+from edge.store import unreadable
 
 log = logging.getLogger(__name__)
 
@@ -111,7 +112,7 @@ class TaskService:
 
         def work(unit: Unit) -> None:
             table.forget(unit, [task_id])
-            unit.lose(Gap(table.LOG, task_id, 0, 0, 1, "unreadable", "store", at))
+            unit.lose(Gap(table.LOG, task_id, 0, 0, 1, unreadable.REASON, "store", at))
 
         try:
             await self._core.node.commit(work)

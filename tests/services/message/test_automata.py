@@ -12,7 +12,7 @@ import pytest
 from edge.contract.capability import Skill
 from edge.contract.principal import Principal
 from edge.contract.time import SECOND
-from edge.services.message.automata import AGAIN_US
+from edge.services.message.automata import RETRY_US
 from edge.services.task import TaskService
 from tests.services.message.envelopes import envelope
 from tests.support.messaging import ALICE, BOB, ISSUER, Client, Post, post_office
@@ -245,7 +245,7 @@ async def test_what_a_full_disk_kept_an_automaton_from_reading_is_read_once_ther
         while post.node.read_only:
             await clock.pass_(SECOND)
             await post.node.ping()
-        await clock.pass_(2 * AGAIN_US)
+        await clock.pass_(2 * RETRY_US)
         await post.rest()
         [answer] = (await alice.call("message.pull"))["messages"]
         assert answer["payload"]["reply_to"] == "m-1"
@@ -264,7 +264,7 @@ async def test_an_answer_that_a_full_disk_refused_is_given_once_there_is_room(tm
         while post.node.read_only:
             await post.clock.pass_(SECOND)
             await post.node.ping()
-        await post.clock.pass_(2 * AGAIN_US)
+        await post.clock.pass_(2 * RETRY_US)
         await post.rest()
         [answer] = (await alice.call("message.pull"))["messages"]
         assert answer["payload"]["status"] == "completed"

@@ -27,6 +27,7 @@ from edge.protocol.mqtt.router import ALARM
 from edge.store import mqtt as tables
 from edge.transports.mqtt.restore import WILL_GRACE_US, Restoring
 from tests.protocol.mqtt.box import Box, Client
+from tests.support.mqtt_rows import load
 
 WEEK: Properties = {Prop.SESSION_EXPIRY: 604_800}
 
@@ -59,7 +60,7 @@ class DiskBox(Box):
         self.now_us = boot * 1000 * SECOND
         self.broker._now = lambda: Stamp(boot, self.now_us)
         restoring = Restoring(self.broker, self._here)
-        restoring.take(tables.load(store))  # type: ignore[arg-type]
+        restoring.take(load(store))  # type: ignore[arg-type]
         restoring.done()
         self.turn()
 
