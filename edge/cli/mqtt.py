@@ -1,4 +1,4 @@
-"""`aun-edge mqtt pub|sub`: the operator's hands on the bus, by the control socket; as a user, by MQTT itself."""
+"""`aun-edge mqtt pub|sub|user`: the operator's hands on the bus, by the control socket; as a user, by MQTT itself."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import sys
 from argparse import Namespace
 from typing import Any
 
-from edge.cli import show
+from edge.cli import password, show
 from edge.cli.ask import ask
 from edge.cli.client import Control
-from edge.cli.failure import Exit, Failure
+from edge.cli.failure import Exit
 from edge.contract.wire import dumps
 
 
@@ -79,7 +79,7 @@ def user_add(options: Namespace) -> int:
         options.state_dir,
         "mqtt.user_add",
         name=options.name,
-        password=_password(options),
+        password=password.chosen(options.password_file),
         admin=options.admin,
         topics=options.topics,
     )
@@ -103,7 +103,7 @@ def user_list(options: Namespace) -> int:
 
 def user_password(options: Namespace) -> int:
     """Another password."""
-    ask(options.state_dir, "mqtt.user_password", name=options.name, password=_password(options))
+    ask(options.state_dir, "mqtt.user_password", name=options.name, password=password.chosen(options.password_file))
     print(f"{show.printable(options.name)} has another password; who used the old one is cut off")
     return Exit.OK
 
@@ -113,19 +113,3 @@ def user_remove(options: Namespace) -> int:
     ask(options.state_dir, "mqtt.user_remove", name=options.name)
     print(f"{show.printable(options.name)} is let in no more")
     return Exit.OK
-
-
-def _password(options: Namespace) -> str:
-    """From the file that was named, else asked for, twice. Raises `Failure`."""
-    if options.password_file is None:
-        import getpass
-
-        first = getpass.getpass("Password: ")
-        if getpass.getpass("Again: ") != first:
-            raise Failure("these were two different passwords", code=Exit.USAGE)
-        return first
-    try:
-        whole = sys.stdin.read() if str(options.password_file) == "-" else options.password_file.read_text("utf-8")
-    except (OSError, UnicodeError) as error:
-        raise Failure(f"the password cannot be read: {error}", code=Exit.USAGE) from None
-    return str(whole.partition("\n")[0].rstrip("\r"))

@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 
 import aiomqtt
 
+from edge.cli import password
 from edge.cli.failure import Exit, Failure
 from edge.cli.places import ready
 
@@ -63,6 +64,6 @@ def _client(options: Namespace) -> aiomqtt.Client:
         url.hostname or "127.0.0.1",
         url.port or 1883,
         username=options.username,
-        password=options.password_file.read_text(encoding="utf-8").strip(),
+        password=password.from_file(options.password_file),
         identifier=f"{options.username}-{secrets.token_hex(4)}",
     )

@@ -3,14 +3,11 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from argparse import Namespace
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from edge.cli.failure import Failure
-from edge.cli.mqtt import _password
 from tests.support.process import NodeProcess
 
 Verb = Callable[..., tuple[int, str, str]]
@@ -88,14 +85,3 @@ def test_a_user_with_a_password_of_their_own_comes_and_goes(tmp_path: Path) -> N
         assert node.run("mqtt", "user", "remove", "bob").returncode == 0
         assert published("another horse") == 4
         assert "horse" not in node.log
-
-
-def test_a_password_is_asked_for_twice(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    said = iter(["correct horse", "correct horse", "correct horse", "corect horse"])
-    monkeypatch.setattr("getpass.getpass", lambda prompt: next(said))
-    asked = Namespace(password_file=None)
-    assert _password(asked) == "correct horse"
-    with pytest.raises(Failure, match="two different passwords"):
-        _password(asked)
-    with pytest.raises(Failure, match="the password cannot be read"):
-        _password(Namespace(password_file=tmp_path / "none"))
