@@ -1,20 +1,32 @@
-"""What a device may be called: slugs that are plain, free and no convention's."""
+"""What a device or an MQTT user may be called, plain and no convention's; and what more topics they may be given."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from edge.contract.errors import InvalidParams
 from edge.contract.time import SECOND, Clock
 from edge.protocol.discovery.config import slug as slugged
 from edge.protocol.discovery.record import Refusal
+from edge.protocol.mqtt.topics import valid_filter
 
 KNOWN_ROOTS = frozenset(
     "aun homeassistant tele stat cmnd zigbee2mqtt tasmota homie shellies esphome spbv1-0 rtl-433 ruuvi home".split()
 )
 """First topic levels that belong to conventions: no device may have one as its slug."""
 
+FILTER_LENGTH = 256
+"""Characters of a topic filter that somebody is given, at most."""
+
 RESERVED_US = 60 * SECOND
 """How long a name that the owner gives is held for its commit."""
+
+
+def check_filters(filters: Iterable[str], whose: str) -> None:
+    """Raises `InvalidParams` for what is no topic filter that a `whose` may be given."""
+    for one in filters:
+        if not valid_filter(one) or one.startswith("$") or len(one) > FILTER_LENGTH:
+            raise InvalidParams(f"not a topic filter for a {whose}: {one[:80]!r}")
 
 
 class Names:
@@ -43,7 +55,7 @@ class Names:
         self._reserved.pop(slug, None)
 
     def good(self, slug: str) -> bool:
-        """Whether a slug may be one."""
+        """Whether a slug may be one: as long as it should be, and no convention's root."""
         return 2 <= len(slug) <= 40 and slug not in self.roots
 
     def taken(self, slug: str) -> bool:

@@ -23,6 +23,7 @@ from edge.contract.wire import loads
 from edge.devices import limits as bounds
 from edge.devices.grants import GrantBook
 from edge.devices.model import Cap, Device, when
+from edge.devices.names import check_filters
 from edge.devices.records import (
     AddDevice,
     Added,
@@ -42,7 +43,7 @@ from edge.devices.records import (
 from edge.devices.registry import Registry
 from edge.protocol.discovery import native
 from edge.protocol.discovery.record import Refusal
-from edge.protocol.mqtt.topics import valid_filter, within
+from edge.protocol.mqtt.topics import within
 from edge.store import credentials, persons
 from edge.store import devices as table
 from edge.store.credentials import Credential
@@ -103,9 +104,7 @@ class DeviceService:
     async def prepare_add(self, call: Call[AddDevice]) -> _Adding:
         """Take the name and make the password, before the unit."""
         asked = call.params
-        for one in asked.topics:
-            if not valid_filter(one) or one.startswith("$") or len(one) > 256:
-                raise InvalidParams(f"not a topic filter for a device: {one[:80]!r}")
+        check_filters(asked.topics, "device")
         try:
             slug = self._registry.names.reserve(asked.name)
         except Refusal as error:

@@ -12,16 +12,15 @@ from edge.contract.bus import Admission, Bus
 from edge.contract.errors import InvalidParams, NameTaken, NotFound
 from edge.contract.op import Call, Empty, Params, op
 from edge.contract.store import Store, Unit
-from edge.devices.names import KNOWN_ROOTS
+from edge.devices.names import Names, check_filters
 from edge.devices.records import Done
-from edge.protocol.mqtt.topics import valid_filter
 from edge.store import credentials, persons
 from edge.store.persons import Person
 
 SHORTEST, LONGEST = 10, 256
 """Characters and bytes of a password."""
 
-_NAME = re.compile(r"[a-z0-9][a-z0-9-]{1,39}")
+_NAME = re.compile(r"[a-z0-9][a-z0-9-]*")
 
 
 class AddUser(Params, frozen=True, kw_only=True):
@@ -73,17 +72,15 @@ class Door(Protocol):
 class UserService:
     """Operations of the owner."""
 
-    def __init__(self, node: Store, door: Door, bus: Bus) -> None:
-        self._node, self._door, self._bus = node, door, bus
+    def __init__(self, node: Store, names: Names, door: Door, bus: Bus) -> None:
+        self._node, self._names, self._door, self._bus = node, names, door, bus
 
     async def prepare_add(self, call: Call[AddUser]) -> Person:
         """Look at what is asked and hash the password, before the unit."""
         asked = call.params
-        if not _NAME.fullmatch(asked.name) or asked.name in KNOWN_ROOTS:
+        if not _NAME.fullmatch(asked.name) or not self._names.good(asked.name):
             raise InvalidParams("a user name has 2 to 40 of a-z 0-9 -, and is no known topic root")
-        for one in asked.topics:
-            if not valid_filter(one) or one.startswith("$") or len(one) > 256:
-                raise InvalidParams(f"not a topic filter for a user: {one[:80]!r}")
+        check_filters(asked.topics, "user")
         if self._door.user(asked.name) is not None:
             raise NameTaken(f"there is an MQTT user {asked.name!r} already, maybe a device")
         filters = ("#",) if asked.admin else (f"{asked.name}/#", *asked.topics)

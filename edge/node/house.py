@@ -297,7 +297,7 @@ class House:
                 mqtt_url=lambda: self._listening.get("mqtt", ""),
                 prefix=config.devices.discovery_prefix,
             ),
-            UserService(self.node, self.gatekeeper, self.bus),
+            UserService(self.node, self.registry.names, self.gatekeeper, self.bus),
             OperatorService(self.bus, self.clock, self.limits, self._taps),
             QueueService({"node": self.node, "hot": self.hot}, self.clock, lambda: self.losses.pending, self._counted),
             AdminService(asked.facts, self.methods, asked.reload, self.limits),

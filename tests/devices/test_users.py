@@ -10,6 +10,7 @@ import pytest
 
 from edge.contract.errors import InvalidParams, NameTaken, NotFound
 from edge.contract.op import Call, Empty, Params
+from edge.devices.intake import Intake
 from edge.devices.records import AddDevice, DeviceNamed
 from edge.devices.users import AddUser, ChangePassword, UserNamed, UserService
 from tests.support.house import OPERATOR, House, house
@@ -22,7 +23,7 @@ class Users:
 
     def __init__(self, made: House) -> None:
         self.house = made
-        self.service = UserService(made.node, made.gatekeeper, made.bus)
+        self.service = UserService(made.node, made.registry.names, made.gatekeeper, made.bus)
 
     async def call(self, name: str, params: Params | None = None) -> Any:
         call: Call[Any] = Call(who=OPERATOR, op=name, params=params or Empty())
@@ -71,6 +72,12 @@ async def test_what_cannot_be_a_user_is_refused_with_why(users: Users, asked: di
     with pytest.raises(InvalidParams, match=why):
         await users.add(**asked)
     assert await users.call("users") == []
+
+
+async def test_the_root_that_discovery_was_given_is_nobodys_place(users: Users) -> None:
+    Intake(users.house.registry, users.house.gatekeeper.admission, users.house.hub, prefix="ha")
+    with pytest.raises(InvalidParams, match="known topic root"):
+        await users.add("ha")
 
 
 async def test_ten_characters_and_256_bytes_are_a_password(users: Users) -> None:
