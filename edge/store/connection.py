@@ -38,10 +38,14 @@ def open_reader(path: Path) -> sqlite3.Connection:
     conn = sqlite3.connect(
         f"{path.absolute().as_uri()}?mode=ro", uri=True, isolation_level=None, check_same_thread=False
     )
-    conn.execute(f"PRAGMA busy_timeout = {BUSY_MS}")
-    conn.execute("PRAGMA query_only = ON")
-    conn.execute(f"PRAGMA cache_size = -{READER_CACHE_KIB}")
-    _common(conn)
+    try:
+        conn.execute(f"PRAGMA busy_timeout = {BUSY_MS}")
+        conn.execute("PRAGMA query_only = ON")
+        conn.execute(f"PRAGMA cache_size = -{READER_CACHE_KIB}")
+        _common(conn)
+    except BaseException:
+        conn.close()
+        raise
     return conn
 
 

@@ -62,10 +62,16 @@ class Readers:
             thread.join()
 
     def _run(self) -> None:
-        conn = open_reader(self._path)
+        conn: sqlite3.Connection | None = None
         while (job := self._queue.get()) is not None:
+            try:
+                conn = conn or open_reader(self._path)
+            except sqlite3.Error as error:
+                job.done(error)  # the next read tries again: a thread that ends would leave every read waiting
+                continue
             job.done(self._read(conn, job))
-        conn.close()
+        if conn is not None:
+            conn.close()
 
     def _read(self, conn: sqlite3.Connection, job: ReadJob) -> Any:
         unit = ReadUnit(conn, job.at, self._clock, self._marks.incarnation)

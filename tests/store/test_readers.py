@@ -6,6 +6,7 @@ import asyncio
 import sqlite3
 import threading
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 import pytest
@@ -13,6 +14,11 @@ import pytest
 from edge.contract.errors import TimedOut
 from edge.contract.event import Event
 from edge.contract.store import Unit
+from edge.contract.time import Stamp
+from edge.store.connection import open_writer
+from edge.store.marks import Marks
+from edge.store.readers import Readers, ReadJob
+from tests.support.clock import FakeClock
 from tests.support.store import database
 from tests.support.things import THING, add, things
 
@@ -50,3 +56,22 @@ async def test_a_read_over_a_second_is_cut_off(tmp_path: Path) -> None:
         with pytest.raises(TimedOut):
             await db.read(lambda u: u.run(endless))
         assert await db.read(lambda u: u.run("SELECT 1")) == [(1,)]
+
+
+def test_a_file_that_cannot_be_opened_is_an_answer_and_the_next_read_tries_again(tmp_path: Path) -> None:
+    answers: SimpleQueue[Any] = SimpleQueue()
+    readers = Readers(tmp_path / "x.db", FakeClock(), Marks(), threads=1)
+    readers.start()
+
+    def ask() -> Any:
+        readers.put(ReadJob(lambda unit: unit.run("SELECT 1"), answers.put, Stamp(0, 0)))
+        return answers.get(timeout=20)
+
+    assert isinstance(ask(), sqlite3.OperationalError)
+    (tmp_path / "x.db").write_bytes(b"no database " * 1000)
+    assert isinstance(ask(), sqlite3.DatabaseError)
+    (tmp_path / "x.db").unlink()
+    open_writer(tmp_path / "x.db").close()
+    assert ask() == [(1,)]
+    readers.stop()
+    readers.join()
