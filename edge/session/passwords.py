@@ -1,8 +1,9 @@
 """Passwords that people chose, checked one at a time off the loop; what waits is bounded, and shared by address.
 
 A check costs time and memory (`edge.store.persons`), so strangers may not have as many as they like: each address has
-a few in hand, from its CONNECT to its answer, late refusals included. Who has been in since the start is known again
-by a keyed hash in memory, without a check: wrong passwords do not keep the right one waiting.
+a few in hand, from its CONNECT to its answer, late refusals included, and who has none comes before who has several.
+Who has been in since the start is known again by a keyed hash in memory, without a check: wrong passwords do not keep
+the right one waiting.
 """
 
 from __future__ import annotations
@@ -20,9 +21,19 @@ from edge.store.persons import Person
 
 log = logging.getLogger(__name__)
 
-CHECKS = declare("mqtt.password_checks", 32, "logins", "with a person's password that are in hand at once", None)
+CHECKS = declare(
+    "mqtt.password_checks",
+    32,
+    "logins",
+    "with a person's password that wait at once; an address with most gives way",
+    None,
+)
 PER_ADDRESS = declare(
-    "mqtt.password_checks_per_address", 4, "logins", "of those, from one address; more are told to try later", None
+    "mqtt.password_checks_per_address",
+    4,
+    "logins",
+    "of those, from one address, late refusals included; more are told to try later",
+    None,
 )
 
 Checked = Callable[[bool | None], None]
@@ -50,14 +61,29 @@ class Passwords:
             self._in_hand[address] = self._in_hand.get(address, 0) + 1
             then(True)
             return
-        limit = CHECKS if sum(self._in_hand.values()) >= self._limits[CHECKS] else PER_ADDRESS
-        if limit is CHECKS or self._in_hand.get(address, 0) >= self._limits[PER_ADDRESS]:
-            self._limits.hit(limit)
+        if self._in_hand.get(address, 0) >= self._limits[PER_ADDRESS]:
+            self._limits.hit(PER_ADDRESS)
+            then(None)
+            return
+        if not self._room(address):
             then(None)
             return
         self._in_hand[address] = self._in_hand.get(address, 0) + 1
         self._waiting.setdefault(address, deque()).append((one, password, then))
         self._next()
+
+    def _room(self, address: str) -> bool:
+        """Whether one more may wait. An address that has nothing in hand takes the place of one with several."""
+        if sum(map(len, self._waiting.values())) < self._limits[CHECKS]:
+            return True
+        self._limits.hit(CHECKS)
+        most = max(self._waiting, key=lambda one: len(self._waiting[one]))
+        if address in self._in_hand or len(self._waiting[most]) < 2:
+            return False
+        _, _, then = self._waiting[most].pop()
+        self.release(most)
+        then(None)
+        return True
 
     def release(self, address: str) -> None:
         """A login from this address has its answer."""

@@ -74,11 +74,36 @@ async def test_all_addresses_together_have_a_bound() -> None:
     limits = Limits({"mqtt.password_checks": 2})
     passwords = Passwords(limits)
     said: list[bool | None] = []
-    for number in range(3):
+    for number in range(4):
         passwords.check(f"192.0.2.{number}", BOB, b"wrong", said.append)
-    assert said == [None]
+    assert said == [None], "one is being looked at, two wait"
     assert limits.hits == {"mqtt.password_checks": 1}
     await settled(passwords)
+
+
+async def test_who_has_nothing_in_hand_takes_the_place_of_who_has_several() -> None:
+    """A few addresses that guess all the time do not keep everybody else out."""
+    passwords = Passwords(Limits({"mqtt.password_checks": 4}))
+    said: dict[str, list[bool | None]] = {HOME: [], "192.0.2.7": [], "192.0.2.8": []}
+    for address in ("192.0.2.7", "192.0.2.8"):
+        for _ in range(4):
+            passwords.check(address, BOB, b"wrong", said[address].append)
+    assert said == {HOME: [], "192.0.2.7": [], "192.0.2.8": [None, None, None]}
+    passwords.check(HOME, BOB, b"right", said[HOME].append)
+    assert said["192.0.2.7"] == [None]
+    await settled(passwords)
+    assert said == {HOME: [True], "192.0.2.7": [None, False, False, False], "192.0.2.8": [None, None, None, False]}
+
+
+async def test_late_refusals_take_no_place_of_those_who_wait() -> None:
+    passwords = Passwords(Limits({"mqtt.password_checks": 2}))
+    said: list[bool | None] = []
+    for number in (1, 2, 3):
+        passwords.check(f"192.0.2.{number}", BOB, b"wrong", said.append)
+    await settled(passwords)
+    passwords.check("192.0.2.9", BOB, b"right", said.append)
+    await settled(passwords)
+    assert said == [False, False, False, True], "none of the first three was released"
 
 
 async def test_a_check_that_fails_is_no_yes_and_the_log_says_so(caplog: pytest.LogCaptureFixture) -> None:

@@ -11,7 +11,7 @@ CONNECT_OCTETS = declare(
     "mqtt.connect_octets",
     65_536,
     "bytes",
-    "a larger first packet closes the connection",
+    "a larger first packet closes the connection; over WebSocket twice as much, with the handshake and frames",
     None,
     within="mqtt.packet_octets",
 )

@@ -79,6 +79,7 @@ class BuiltinEngine:
         self._broker.sys.every_us = sys_s * SECOND
         self._broker.sys.more.update(figures)
         self.budget, self.unread = limits[bounds.READ_OCTETS], 2 * limits[bounds.WRITE_OCTETS]
+        self.greeting = 2 * limits[bounds.CONNECT_OCTETS]
         self._streams: set[Stream] = set()
         self._per_address: dict[str, int] = {}
         self._servers: list[asyncio.Server] = []
@@ -315,14 +316,14 @@ class BuiltinEngine:
     def cut_after(self, limit: Limit, stream: Stream) -> Callable[[], None]:
         """Cut a socket when `limit` (seconds) has passed; the result forgets it."""
         deadlines = self._broker.deadlines
-
-        def cut() -> None:
-            self._limits.hit(limit)
-            stream.abort()
-
-        deadline = deadlines.at(self._broker.now_us + self._limits[limit] * SECOND, cut)
+        deadline = deadlines.at(self._broker.now_us + self._limits[limit] * SECOND, partial(self.cut, limit, stream))
         self._broker.need_turn()
         return lambda: deadlines.cancel(deadline)
+
+    def cut(self, limit: Limit, stream: Stream) -> None:
+        """Cut a socket because of `limit`."""
+        self._limits.hit(limit)
+        stream.abort()
 
     def gone(self, stream: Stream) -> None:
         self._streams.discard(stream)

@@ -61,6 +61,8 @@ class House(Protocol):
     """Bytes that one socket may bring before others have a turn."""
     unread: int
     """Bytes that may wait for a socket's client to take them; above, it is read no more until it does."""
+    greeting: int
+    """Bytes that may come over a WebSocket before a whole CONNECT has."""
 
     def enter(self, stream: Stream) -> bool:
         """Whether there is room for one more socket."""
@@ -72,6 +74,10 @@ class House(Protocol):
 
     def cut_after(self, limit: Limit, stream: Stream) -> Callable[[], None]:
         """Cut the socket when `limit` (seconds) has passed; the result forgets that."""
+        ...
+
+    def cut(self, limit: Limit, stream: Stream) -> None:
+        """Cut the socket because of `limit`."""
         ...
 
     def gone(self, stream: Stream) -> None:

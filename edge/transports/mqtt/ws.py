@@ -11,7 +11,8 @@ from websockets.protocol import State
 from websockets.server import ServerProtocol
 from websockets.typing import Subprotocol
 
-from edge.protocol.mqtt.limits import CONNECT_S
+from edge.protocol.mqtt.limits import CONNECT_OCTETS, CONNECT_S
+from edge.protocol.mqtt.wire import State as Progress
 from edge.protocol.urls import is_loopback
 from edge.transports.mqtt.tcp import Entrance, House, Stream
 
@@ -25,11 +26,13 @@ UNSUPPORTED_DATA = 1003
 class WebSocketStream(Stream):
     """One WebSocket: the handshake first, then MQTT bytes in binary frames, whatever the frames' borders."""
 
-    __slots__ = ("_protocol",)
+    __slots__ = ("_greeting", "_protocol")
 
     def __init__(self, house: House, entrance: Entrance, max_size: int) -> None:
         super().__init__(house, entrance)
         self._protocol = ServerProtocol(subprotocols=[SUBPROTOCOL], max_size=max_size)
+        self._greeting = 0
+        """Bytes that came before a whole CONNECT."""
 
     def _begin(self) -> None:
         """Wait for the handshake; it has as long as a CONNECT has."""
@@ -47,6 +50,10 @@ class WebSocketStream(Stream):
         self._flush()
         if protocol.state is State.CLOSED or protocol.close_expected():
             self._end()
+        elif self._connection is None or self._connection.state is Progress.NEW:
+            self._greeting += len(data)
+            if self._greeting > self._house.greeting:
+                self._house.cut(CONNECT_OCTETS, self)
 
     def _answer(self, request: Request) -> None:
         protocol = self._protocol

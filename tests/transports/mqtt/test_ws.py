@@ -212,17 +212,41 @@ async def test_a_handshake_with_what_is_no_url_or_two_hosts_is_answered(engine: 
     await peer.close()
 
 
+@pytest.mark.limit("mqtt.connect_octets")
+@pytest.mark.parametrize("shaken", [False, True])
+async def test_what_comes_before_a_connect_is_bounded(tmp_path: Path, shaken: bool) -> None:
+    """Headers without end, or one great frame that never does: a stranger's bytes are not kept by the megabyte."""
+    async with rig(tmp_path, connect_octets=2000) as made:
+        peer = await dial_raw(int((await opened(made)).rsplit(":", 1)[1]))
+        peer.writer.write(f"GET /mqtt HTTP/1.1{CRLF}Host: localhost{CRLF}".encode())
+        if shaken:
+            peer.writer.write(UPGRADE.encode())
+            assert (await peer.reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 101")
+            peer.writer.write(bytes((0x82, 0xFF)) + (100_000).to_bytes(8) + bytes(4))
+        for _ in range(6):
+            peer.writer.write(f"X: {'x' * 793}{CRLF}".encode())
+        await made.until(lambda: made.limits.hits)
+        await made.until(lambda: not made.engine.stats()["sockets"])
+        assert made.limits.hits == {"mqtt.connect_octets": 1}
+        peer.writer.transport.abort()
+
+
+async def test_who_does_not_wait_for_the_answer_to_connect_may_say_more(tmp_path: Path) -> None:
+    async with rig(tmp_path, connect_octets=1000) as made, dial(await opened(made) + "/mqtt") as socket:
+        await socket.send(LOGIN + codec.encode(PublishPacket("a", b"x" * 3000), V311))
+        await made.until(lambda: made.heard)
+        assert not made.limits.hits
+
+
 @pytest.mark.limit("mqtt.write_octets")
-@pytest.mark.parametrize("inside", [False, True])
-async def test_who_pings_and_never_reads_is_read_no_more(tmp_path: Path, inside: bool) -> None:
-    """A pong for each ping: what is kept for a client that takes none of them is bounded, before it logs in too."""
+async def test_who_pings_and_never_reads_is_read_no_more(tmp_path: Path) -> None:
+    """A pong for each ping: what is kept for a client that takes none of them is bounded."""
     async with rig(tmp_path, write_octets=8192) as made:
         peer = await dial_raw(int((await opened(made)).rsplit(":", 1)[1]))
         peer.writer.write(f"GET /mqtt HTTP/1.1{CRLF}Host: localhost{CRLF}{UPGRADE}".encode())
         assert (await peer.reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 101")
-        if inside:
-            peer.writer.write(bytes((0x82, 0x80 | len(LOGIN))) + bytes(4) + LOGIN)
-            assert (await peer.reader.readexactly(6))[2:] == b"\x20\x02\0\0"
+        peer.writer.write(bytes((0x82, 0x80 | len(LOGIN))) + bytes(4) + LOGIN)
+        assert (await peer.reader.readexactly(6))[2:] == b"\x20\x02\0\0"
         await unread(made, peer, (b"\x89\xfd" + bytes(4 + 125)) * 500)
         await peer.reader.readexactly(1000 * 127)  # and then read again
         peer.writer.transport.abort()
