@@ -22,6 +22,7 @@ from edge.contract.limit import Limits, declare
 from edge.contract.store import Unit
 from edge.contract.time import SECOND, Clock, Stamp
 from edge.store import migrate, opening, snapshot, wal
+from edge.store.ballast import Ballast
 from edge.store.connection import MEDIUM_FAILED, open_writer, primary
 from edge.store.housekeeping import Housekeeping
 from edge.store.marks import Found, Mark, Marks
@@ -85,7 +86,7 @@ class Database:
         self._wear_window_us = wear_window_us
         self._migrations = migrations
         self._synchronous = synchronous
-        self._reserve = reserve
+        self._reserve, self._ballast = reserve, Ballast(path)
         self._housekeeping = Housekeeping(self, clock, self._marks)
         self._whole = True
         """Whether the start found all the room that is to be held back."""
@@ -122,8 +123,8 @@ class Database:
         self._compare(found)
         writer = Writer(self.path, conn, self._clock, self._marks, self._finished, self._reserve, index)
         readers = Readers(self.path, self._clock, self._marks)
-        opening.keep_ballast(self.path)  # before anything is written: what is left of a full disk is for the next start
-        self._whole = opening.ballast_is_whole(self.path)
+        self._ballast.keep()  # before anything is written: what is left of a full disk is for the next start
+        self._whole = self._ballast.whole
         if self._reserve is not None and not self._reserve.hold():
             self._whole = False
             logger.warning("%s: no room for the whole reserve for alarms", self.name)
@@ -199,7 +200,7 @@ class Database:
                 self._marks.put(self.name, mark)
                 return
             except OSError as error:
-                if not opening.give_ballast(self.path):
+                if not self._ballast.give():
                     logger.error("%s: its mark cannot be written: %s", self.name, error)
                     return
 

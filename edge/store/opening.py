@@ -7,25 +7,21 @@ disk without any room gets the ballast file's room, so that the write-ahead log'
 from __future__ import annotations
 
 import logging
-import os
 import sqlite3
 from pathlib import Path
 from typing import cast
 
 from edge.store import wal
+from edge.store.ballast import Ballast
 from edge.store.connection import open_writer, primary
 from edge.store.marks import Found, Mark
 from edge.store.migration import statements
-from edge.store.reserve import room
 from edge.system.files import sync_directory
 
 logger = logging.getLogger(__name__)
 
 CHECK_OCTETS = 32 << 20
 """A larger file is not read whole after an unclean stop: the start must stay quick. Damage shows when it is read."""
-BALLAST_OCTETS = 1 << 20
-LEAST_BALLAST_OCTETS = 64 << 10
-"""Two indexes of a write-ahead log: what one start on a full disk uses up."""
 
 _DAMAGED = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 _NO_ROOM = frozenset({sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN})
@@ -91,7 +87,7 @@ def _with_ballast(path: Path, synchronous: str) -> sqlite3.Connection:
         except sqlite3.DatabaseError as error:
             if conn is not None:
                 abandon(conn)
-            if primary(error) not in _NO_ROOM or not give_ballast(path):
+            if primary(error) not in _NO_ROOM or not Ballast(path).give():
                 raise
         logger.error("%s: no room to open it; using the ballast", path.name)
 
@@ -126,84 +122,6 @@ def put_aside(path: Path, quarantine: Path, stamp: str) -> Path:
     sync_directory(path.parent)
     logger.error("%s is damaged; it was moved to %s and a fresh one begins", path.name, folder)
     return folder
-
-
-def keep_ballast(path: Path) -> None:
-    """Hold a little room, so that a later start finds some on a full disk; less where there is less."""
-    ballast = _ballast(path)
-    if ballast.exists():
-        return
-    try:
-        descriptor = os.open(ballast, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    except OSError as error:
-        logger.warning("no ballast beside %s: %s", path.name, error)
-        return
-    try:
-        _reserve(descriptor)
-    except OSError as error:
-        ballast.unlink()
-        logger.warning("no ballast beside %s: %s", path.name, error)
-    finally:
-        os.close(descriptor)
-
-
-def ballast_is_whole(path: Path) -> bool:
-    """Whether all of it is held."""
-    try:
-        return _ballast(path).stat().st_size >= BALLAST_OCTETS
-    except OSError:
-        return False
-
-
-def give_ballast(path: Path) -> bool:
-    """Give up a piece of the ballast, for what must be written now; False when nothing is left."""
-    try:
-        held = _ballast(path).stat().st_size
-        if not held:
-            return False
-        os.truncate(_ballast(path), max(0, held - LEAST_BALLAST_OCTETS))
-    except OSError as error:
-        logger.debug("no ballast beside %s: %s", path.name, error)
-        return False
-    return True
-
-
-def fill_ballast(path: Path, spare: int = LEAST_BALLAST_OCTETS) -> bool:
-    """Hold the ballast again, as far as that leaves `spare` bytes to others; whether all of it is held."""
-    try:
-        descriptor = os.open(_ballast(path), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    except OSError:
-        return False
-    held = os.fstat(descriptor).st_size
-    try:
-        while held < BALLAST_OCTETS and room(path.parent) >= LEAST_BALLAST_OCTETS + spare:
-            os.posix_fallocate(descriptor, 0, held + LEAST_BALLAST_OCTETS)
-            held += LEAST_BALLAST_OCTETS
-    except OSError as error:
-        os.ftruncate(descriptor, held)
-        logger.debug("the ballast of %s stays as it is: %s", path.name, error)
-    finally:
-        os.close(descriptor)
-    return held >= BALLAST_OCTETS
-
-
-def _reserve(descriptor: int) -> None:
-    """The ballast; without room for it, what there is but a rest for this start's own files. Raises `OSError`."""
-    for octets in range(BALLAST_OCTETS, LEAST_BALLAST_OCTETS, -LEAST_BALLAST_OCTETS):
-        try:
-            os.posix_fallocate(descriptor, 0, octets)
-        except OSError:
-            os.ftruncate(descriptor, 0)
-            if octets == 2 * LEAST_BALLAST_OCTETS:
-                raise
-        else:
-            if octets < BALLAST_OCTETS:
-                os.ftruncate(descriptor, octets - LEAST_BALLAST_OCTETS)
-            return
-
-
-def _ballast(path: Path) -> Path:
-    return path.with_name(f".{path.name}.ballast")
 
 
 def look(conn: sqlite3.Connection, index: wal.Index, had_wal: bool) -> Found:

@@ -28,10 +28,12 @@ from edge.contract.gap import Gap
 from edge.contract.store import INCARNATION_SHIFT, Unit
 from edge.contract.time import Clock, Stamp
 from edge.store import migrate, opening, wal
+from edge.store.ballast import Ballast
 from edge.store.connection import BUSY_MS, FRAME, MEDIUM_FAILED, PAGE, primary
 from edge.store.marks import Mark, Marks
 from edge.store.place import Place
-from edge.store.reserve import Reserve, room
+from edge.store.reserve import Reserve
+from edge.store.room import free
 from edge.store.unit import WriteUnit
 
 logger = logging.getLogger(__name__)
@@ -121,7 +123,7 @@ class Writer:
     ) -> None:
         """`conn` is the file's only writing connection; it belongs to the thread from `start` on, and so do the
         reserve and the index of the WAL."""
-        self._reserve = reserve
+        self._reserve, self._ballast = reserve, Ballast(path)
         self._clock, self._marks, self._finished = clock, marks, finished
         self._queue: SimpleQueue[Job | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._run, name=f"writer-{path.stem}", daemon=True)
@@ -175,7 +177,7 @@ class Writer:
             job = None if stop else self._queue.get()
         self.conn.close()
         self._wal.close()
-        opening.fill_ballast(self._path, spare=0)  # what the log and its index leave is for the next start
+        self._ballast.fill(spare=0)  # what the log and its index leave is for the next start
 
     def _gather(self, job: Job | None) -> tuple[list[UnitJob | BulkJob], ControlJob | None, bool]:
         """What is queued, up to one commit's worth, a control job (it ends the commit) or the end."""
@@ -249,7 +251,7 @@ class Writer:
         """Raise when this commit makes the database grow by more than there is room for once the log is brought in:
         the reserve would pay for that, and it is for alarms only."""
         pages = self._pages()
-        if pages > before and pages * PAGE - self._path.stat().st_size > room(self._path):
+        if pages > before and pages * PAGE - self._path.stat().st_size > free(self._path):
             error = sqlite3.OperationalError("database or disk is full")
             error.sqlite_errorcode = sqlite3.SQLITE_FULL
             raise error
@@ -311,7 +313,7 @@ class Writer:
         if 0 <= grown < SMALL_OCTETS:
             return False
         self._looked_octets = self.figures.wal_octets
-        self._tight = room(self._path) < 2 * CHECKPOINT_OCTETS
+        self._tight = free(self._path) < 2 * CHECKPOINT_OCTETS
         return grown > 0 and self._tight
 
     def _fill(self, batch: list[UnitJob | BulkJob]) -> None:
@@ -546,14 +548,14 @@ class Writer:
         if reserve is None or reserve.hold():
             return
         log_octets = self._wal_file.stat().st_size if self._wal_file.exists() else 0
-        if room(self._path) + log_octets >= reserve.missing:
+        if free(self._path) + log_octets >= reserve.missing:
             self._empty_log()
         if not reserve.hold():
             reserve.hold_some(SPARE_OCTETS)
 
     def refill(self) -> bool:
         """Hold back again what a full disk took, where that leaves some room for others; whether all of it is held."""
-        return (self._reserve is None or self._reserve.hold()) and opening.fill_ballast(self._path)
+        return (self._reserve is None or self._reserve.hold()) and self._ballast.fill()
 
     def _empty_log(self) -> None:
         """Bring the log in and give its room back; the mark must not ask for its frames by then."""

@@ -15,7 +15,7 @@ import pytest
 from edge.contract.errors import StorageFull
 from edge.contract.store import INCARNATION_SHIFT
 from edge.contract.time import SECOND
-from edge.store import ledger, opening
+from edge.store import ballast, ledger, opening
 from edge.store.marks import Marks
 from tests.support.clock import FakeClock
 from tests.support.store import database
@@ -135,7 +135,7 @@ async def test_a_node_starts_on_a_disk_without_any_room(small_disk: Path) -> Non
         assert await db.read(things) == [1]
         assert await db.commit(add(2)) == 2
         left = (small_disk / ".node.db.ballast").stat().st_size
-        assert opening.BALLAST_OCTETS - 4 * opening.LEAST_BALLAST_OCTETS <= left < opening.BALLAST_OCTETS
+        assert ballast.OCTETS - 4 * ballast.STEP_OCTETS <= left < ballast.OCTETS
 
 
 async def test_starts_and_stops_on_a_full_disk_do_not_use_the_ballast_up(small_disk: Path) -> None:
@@ -151,7 +151,7 @@ async def test_starts_and_stops_on_a_full_disk_do_not_use_the_ballast_up(small_d
             with suppress(StorageFull):
                 await db.commit(add(n))
     left = (small_disk / ".node.db.ballast").stat().st_size
-    assert left > opening.BALLAST_OCTETS // 2
+    assert left > ballast.OCTETS // 2
 
 
 def _fill(descriptor: int) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -15,12 +14,13 @@ import pytest
 from edge.contract.errors import StorageFull
 from edge.contract.store import Unit
 from edge.contract.time import SECOND
+from edge.store import ballast as ballasts
 from edge.store.database import Database
 from edge.store.housekeeping import IDLE_US
 from edge.store.marks import Marks
 from edge.store.migration import statements
-from edge.store.opening import BALLAST_OCTETS
-from edge.store.reserve import STEP_OCTETS, Reserve, room
+from edge.store.reserve import STEP_OCTETS, Reserve
+from edge.store.room import free
 from edge.store.schema import MIGRATIONS
 from tests.support.clock import FakeClock
 from tests.support.store import database
@@ -84,7 +84,7 @@ def test_what_there_is_of_it_is_held_and_something_left_to_others(small_disk: Pa
     os.truncate(small_disk / "other", (small_disk / "other").stat().st_size - 5 * STEP_OCTETS)
     held.hold_some(2 * STEP_OCTETS)
     assert held.octets == 5 * STEP_OCTETS
-    assert room(small_disk) >= 2 * STEP_OCTETS
+    assert free(small_disk) >= 2 * STEP_OCTETS
     assert held.missing == 3 * STEP_OCTETS
     (small_disk / "other").unlink()
     held.hold_some(0)
@@ -278,16 +278,16 @@ async def test_what_a_start_on_a_full_disk_used_up_is_held_back_again_once_there
     clock = FakeClock()
     async with database(small_disk, clock=clock, extra=[THING]) as db:
         ballast = small_disk / ".node.db.ballast"
-        assert ballast.stat().st_size < BALLAST_OCTETS
+        assert ballast.stat().st_size < ballasts.OCTETS
         clock.advance(IDLE_US)
         await db.ping()
-        assert ballast.stat().st_size < BALLAST_OCTETS
+        assert ballast.stat().st_size < ballasts.OCTETS
         (small_disk / "other").unlink()
         for _ in range(3):
             clock.advance(IDLE_US)
             await db.ping()
-        assert ballast.stat().st_size == BALLAST_OCTETS
-        assert ballast.stat().st_blocks * 512 >= BALLAST_OCTETS
+        assert ballast.stat().st_size == ballasts.OCTETS
+        assert ballast.stat().st_blocks * 512 >= ballasts.OCTETS
 
 
 async def test_a_disk_that_was_full_at_the_start_is_tried_again_by_itself(small_disk: Path) -> None:
@@ -302,8 +302,3 @@ async def test_a_disk_that_was_full_at_the_start_is_tried_again_by_itself(small_
         clock.advance(5 * SECOND)
         await db.ping()
         assert not db.read_only
-
-
-def test_a_disk_that_says_nothing_of_its_room_has_plenty(tmp_path: Path) -> None:
-    assert 0 < room(tmp_path) < sys.maxsize
-    assert room(tmp_path / "nothing") == sys.maxsize
