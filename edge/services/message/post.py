@@ -125,19 +125,26 @@ class PostService:
             if (again := _again(unit, message, self._memory.life)) is not None:
                 return again
             self._drafts.accept(unit, draft)
-            self._room(unit, message)
+            self._room(unit, message, draft.who)
             numbers = [_put(unit, part, at, newest if not part.own else 0) for part in draft.parts]
             unit.after(lambda: self._stored(message, numbers[0], draft.who))
             return _sent(message, numbers[0], status)
 
         return await self._node.commit(work)
 
-    def _room(self, unit: Unit, message: Delivery) -> None:
+    def _room(self, unit: Unit, message: Delivery, who: Principal) -> None:
+        """Raises `RateLimited` when the inbox is full. Whoever fills it keeps no alarm of ours out of it."""
         rows, octets = messages.usage(unit, message.to)
-        if rows >= self._limits[r.INBOX_ROWS]:
-            raise self._limits.refuse(r.INBOX_ROWS, message.to)
-        if octets + len(message.payload) > self._limits[r.INBOX_OCTETS]:
-            raise self._limits.refuse(r.INBOX_OCTETS, message.to)
+        octets += len(message.payload)
+        over = [r.INBOX_ROWS] * (rows >= self._limits[r.INBOX_ROWS])
+        over += [r.INBOX_OCTETS] * (octets > self._limits[r.INBOX_OCTETS])
+        if not over:
+            return
+        part = (100 + self._limits[r.INBOX_RESERVE]) / 100
+        whole = rows < self._limits[r.INBOX_ROWS] * part and octets <= self._limits[r.INBOX_OCTETS] * part
+        if who.via != "node" or not whole:
+            raise self._limits.refuse(over[0], message.to)
+        self._limits.hit(r.INBOX_RESERVE)
 
     # Queue.
 

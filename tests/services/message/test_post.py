@@ -16,7 +16,7 @@ from edge.contract.errors import (
     TooLarge,
     UnknownAid,
 )
-from edge.contract.principal import GUEST
+from edge.contract.principal import AGENT_SCOPES, GUEST, Kind, Principal
 from edge.contract.time import SECOND
 from edge.contract.wire import dumps
 from tests.services.message.envelopes import envelope, publish_key
@@ -255,6 +255,26 @@ async def test_an_inbox_that_is_full_refuses_and_keeps_what_it_has(tmp_path: Pat
             await alice.send(CAROL, {"a": "x" * 180})
         assert (await post.offline(BOB).call("message.pull"))["count"] == 3
         assert post.limits.hits == {"message.inbox_rows": 1, "message.inbox_octets": 1}
+
+
+@pytest.mark.limit("message.inbox_reserve")
+@pytest.mark.parametrize("limits", [{"message.inbox_rows": 10}, {"message.inbox_octets": 200}])
+async def test_an_agent_who_fills_an_inbox_keeps_no_alarm_out_of_it(tmp_path: Path, limits: dict[str, int]) -> None:
+    """One sender may fill an inbox for a day; what our own devices say has some room above."""
+    limits = limits | {"message.inbox_reserve": 20}
+    async with post_office(tmp_path, limits=limits) as post:
+        alice, smoke = post.offline(), post.offline("d-smoke.edge.test")
+        smoke.who = Principal(Kind.DEVICE, "d-smoke.edge.test", AGENT_SCOPES, "node")
+        text = {"a": "x" * 12}
+        for _ in range(10):
+            await alice.send(BOB, text)
+        with pytest.raises(RateLimited):
+            await alice.send(BOB, text)
+        for _ in range(2):
+            await smoke.send(BOB, text)
+        with pytest.raises(RateLimited):
+            await smoke.send(BOB, text)
+        assert post.limits.hits == {next(iter(limits)): 2, "message.inbox_reserve": 2}
 
 
 @pytest.mark.seed("S0-044", "S0-045", "S0-050")
