@@ -66,7 +66,7 @@ def test_a_public_key_param_must_be_a_point_on_the_curve_asked() -> None:
         base64.b64encode(keys.spki_of(P384.public_key())).decode(),
         base64.b64encode(foreign.public_bytes(*der)).decode(),
         base64.b64encode(k256.public_bytes(*der)).decode(),
-        base64.b64encode(spki[:-1] + b"\x00").decode(),
+        base64.b64encode(spki[:-1] + bytes((spki[-1] ^ 1,))).decode(),
     ):
         with pytest.raises(InvalidParams):
             keys.public_of(bad)
