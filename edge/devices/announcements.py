@@ -101,8 +101,9 @@ class Announcements:
         refused = list(found.refused)
         for one in found.components:
             foreign = rights.foreign(one)
-            if one.cap.risk == "high" and message.who.via == PLAIN_LAN:
-                refused.append(Refused(one.uid[:64], "high risk without TLS", one.cap.kind[:128]))
+            risky = self._risky(one) if message.who.via == PLAIN_LAN else ""
+            if risky:
+                refused.append(Refused(one.uid[:64], "high risk without TLS", risky[:128]))
             elif foreign:
                 refused.append(Refused(one.uid[:64], "foreign topic", foreign[:128]))
             else:
@@ -123,6 +124,12 @@ class Announcements:
         for topic in dict.fromkeys(topic for one in admitted for topic in one.topics()[0]):
             self._heard(topic, acks)
         return True
+
+    def _risky(self, component: Component) -> str:
+        """What of a component is of high risk: its kind, or a topic of orders that something of high risk hears too."""
+        if component.cap.risk == "high":
+            return component.cap.kind
+        return next(filter(self._registry.routes.closed, component.topics()[1]), "")
 
     def _turn_away(
         self, message: Publish, by: Admission, digest: bytes, refused: tuple[Refused, ...], acks: Acks

@@ -241,6 +241,24 @@ async def test_a_repeat_waits_for_the_first_announcement_to_be_on_disk(tmp_path:
         assert (first.acked, second.acked) == (True, True)
 
 
+async def test_what_came_without_tls_gives_no_other_name_to_the_orders_of_a_lock(tmp_path: Path) -> None:
+    """Settled G14: a switch needs no grant, so it must not speak to the topic that a lock listens to."""
+    async with house(tmp_path) as h:
+        who = await h.add("bridge", admin=True)
+        plain = msgspec.structs.replace(who, via=PLAIN_LAN)
+        lock = {"unique_id": "l1", "command_topic": "door/set", "state_topic": "door/state"}
+        lamp = {"unique_id": "s1", "command_topic": "lamp/set", "state_topic": "lamp/state"}
+        assert (await h.say(who, "homeassistant/lock/bridge/l1/config", lock, retain=True)).acked
+        for via, topic in ((plain, "lamp/set"), (plain, "door/set"), (who, "door/set")):
+            switch = lamp | {"command_topic": topic}
+            assert (await h.say(via, "homeassistant/switch/bridge/s1/config", switch, retain=True)).acked
+            admitted = any(
+                topic in cap.component.topics()[1] and cap.what.kind == "switch" for cap in h.registry.caps()
+            )
+            assert admitted == ((via, topic) != (plain, "door/set"))
+        assert await h.drops() == {("discovery", "high risk without TLS"): 1}
+
+
 async def test_what_came_without_tls_announces_nothing_of_high_risk(tmp_path: Path) -> None:
     """Settled G14. The same words over TLS are another announcement, and so are they when TLS is gone again."""
     async with house(tmp_path) as h:
