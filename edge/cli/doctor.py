@@ -106,6 +106,16 @@ class Examination:
             raise Failure(f"left off: {said}", next_step=_opened(*next(iter(off.items()))))
         return ", ".join(f"{name} {url}" for name, url in self.ready["endpoints"].items())
 
+    def broker(self) -> str:
+        """Where a broker of the owner's is the bus, the node is connected to it."""
+        bus = self.status["mqtt"]
+        if bus["engine"] != "external":
+            return f"the bus is this node's own: {bus['engine']}"
+        if bus["state"] != "connected":
+            step = "look at that broker, and at mqtt.external.* in aun-edge config list; the node's log has the reason"
+            raise Failure(f"the broker at {bus['broker']}: {bus['state']}", next_step=step)
+        return f"connected to {bus['broker']}"
+
     def plain_lan(self) -> str:
         """MQTT without TLS: where, if the owner wanted it; a wanted door that is not open is a fault."""
         lan = self.status["plain_lan"]
@@ -151,6 +161,7 @@ ORDER: tuple[tuple[str, Callable[[Examination], str], tuple[str, ...]], ...] = (
     ("running", Examination.running, ("directory",)),
     ("store", Examination.store, ("running",)),
     ("listeners", Examination.listeners, ("running",)),
+    ("broker", Examination.broker, ("running",)),
     ("plain_lan", Examination.plain_lan, ("running",)),
     ("http", Examination.http, ("running",)),
 )

@@ -19,6 +19,9 @@ Heard = Callable[[str, bytes, int, bool], bool]
 """Takes topic, payload, QoS and retain of a message; False ends it."""
 
 
+_PASSWORDS = "aun-edge device rotate NAME, or aun-edge mqtt user password NAME, gives it another password"
+
+
 def publish(options: Namespace, payload: bytes) -> None:
     """Publish, and return when the node has acked."""
 
@@ -48,7 +51,7 @@ def _run(work: Coroutine[Any, Any, None]) -> None:
     try:
         asyncio.run(work)
     except aiomqtt.MqttCodeError as error:
-        raise Failure(f"the node refused: {error}", next_step="aun-edge device list", code=Exit.NOT_PERMITTED) from None
+        raise Failure(f"the node refused: {error}", next_step=_PASSWORDS, code=Exit.NOT_PERMITTED) from None
     except aiomqtt.MqttError as error:
         raise Failure(f"MQTT failed: {error}", next_step="aun-edge doctor", code=Exit.TRY_LATER) from None
 

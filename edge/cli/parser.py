@@ -109,7 +109,7 @@ def _skills(verbs: Any) -> None:
     _json(_verb(group, "list", "verbs:skill_list", "List skills with their latest values."))
     call = _json(_verb(group, "call", "verbs:skill_call", "Read a skill, or act on it."))
     call.add_argument("skill", metavar="SKILL", help="<device>.<capability>, as `skill list` shows it")
-    call.add_argument("value", nargs="?", default="read", metavar="VALUE", help="read (default), on, off, a number …")
+    call.add_argument("value", nargs="?", metavar="VALUE", help="on, off, a number …; none: read it, or do the job")
     call.add_argument(
         "--params", type=_word, default=LEFT_OUT, metavar="JSON", help="parameters as a JSON object instead of VALUE"
     )

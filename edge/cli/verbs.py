@@ -12,6 +12,7 @@ from edge.cli import show
 from edge.cli.ask import ask
 from edge.cli.failure import Exit, Failure
 from edge.cli.places import ready
+from edge.contract.errors import EdgeError
 from edge.contract.wire import loads
 
 
@@ -93,7 +94,7 @@ def device_add(options: Namespace) -> int:
         show.as_json(said)
         return Exit.OK
     show.facts(said)
-    if not said["mqtt"]:
+    if not said["mqtt"] and ask(options.state_dir, "status")["mqtt"]["engine"] == "external":
         print("\nDevices connect to a broker of your own: give it a user there, and its topics this name in")
         print(f"mqtt.external.principals:  aun-edge config set mqtt.external.principals.{said['name']}={said['name']}")
         return Exit.OK
@@ -102,6 +103,8 @@ def device_add(options: Namespace) -> int:
     if said["mqtt"]:
         print("Try it on this machine:")
         print(f"  mosquitto_pub {_reach(said['mqtt'])} {user} -q 1 -t aun/v1/{said['username']}/online -m 1")
+    else:
+        print("The MQTT door of this machine is not open: aun-edge doctor says why.")
     print("From elsewhere: MQTT over TLS, on the `mqtts` door of `aun-edge status`, with the CA file")
     print(f"  {ready(options.state_dir)['tls_ca']}  (also https://BOX:PORT/pki/tls-root.crt)")
     return Exit.OK
@@ -214,9 +217,22 @@ def skill_list(options: Namespace) -> int:
     return _list(options, rows, columns, none="no skills yet: aun-edge device add NAME lets a device in")
 
 
+_EXAMPLE = """write it like --params '{"value": 40}'"""
+
+
+def _params(options: Namespace) -> Any:
+    """What is asked of a skill. Nothing said is the latest value, or the job itself, as in every dialect."""
+    if not options.params:
+        return {} if options.value is None else {"value": options.value}
+    try:
+        return loads(options.params)
+    except EdgeError as error:
+        raise Failure(f"--params is no JSON: {error.message}", next_step=_EXAMPLE, code=Exit.USAGE) from None
+
+
 def skill_call(options: Namespace) -> int:
     """Read or act, and wait for the end."""
-    params = loads(options.params) if options.params else {"value": options.value}
+    params = _params(options)
     if not isinstance(params, dict):
         raise Failure("--params must be a JSON object", code=Exit.USAGE)
     said = ask(
@@ -236,7 +252,8 @@ def skill_call(options: Namespace) -> int:
     if said["state"] not in ("queued", "accepted", "working"):
         return Exit.OK if said["state"] == "completed" else Exit.FAILED
     what = f"{options.skill} has not ended within {options.timeout} s; its task goes on"
-    raise Failure(what, next_step="wait longer with --timeout SECONDS", code=Exit.TRY_LATER)
+    step = "another call would be another order: give that one a longer --timeout SECONDS"
+    raise Failure(what, next_step=step, code=Exit.TRY_LATER)
 
 
 def cap_list(options: Namespace) -> int:

@@ -110,7 +110,8 @@ class DeviceService:
         except Refusal as error:
             if error.reason == "taken":
                 raise NameTaken(
-                    f"there is a device {error.detail!r} already: `aun-edge device forget {error.detail}` first"
+                    f"there is a device {error.detail!r} already: `aun-edge device rotate {error.detail}` "
+                    f"gives it another password, `aun-edge device forget {error.detail}` lets another have the name"
                 ) from None
             raise InvalidParams(f"not a device name: {error.detail}") from None
         row = self._registry.fresh(slug, asked.name if asked.name != slug else "", "", "")

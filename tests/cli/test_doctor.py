@@ -30,6 +30,7 @@ def test_without_a_directory_the_first_cause_is_told_and_the_rest_is_skipped(
         ["skipped", "running"],
         ["skipped", "store"],
         ["skipped", "listeners"],
+        ["skipped", "broker"],
         ["skipped", "plain_lan"],
         ["skipped", "http"],
     ]
@@ -93,3 +94,16 @@ def test_a_door_without_tls_is_told_loudly_and_one_that_is_not_open_is_a_fault()
     examination.status["plain_lan"] = {"open": [], "left_off": {"eth7": "this machine has no interface of that name"}}
     with pytest.raises(Failure, match="not open: eth7: this machine has no interface of that name"):
         examination.plain_lan()
+
+
+def test_a_broker_of_ones_own_that_does_not_let_the_node_in_is_a_fault() -> None:
+    examination = Examination(Namespace())
+    examination.status = {"mqtt": {"engine": "external", "broker": "broker.lan:1883", "state": "login, again in 4 s"}}
+    with pytest.raises(Failure) as failure:
+        examination.broker()
+    assert failure.value.what == "the broker at broker.lan:1883: login, again in 4 s"
+    assert "mqtt.external" in failure.value.next_step
+    examination.status["mqtt"]["state"] = "connected"
+    assert examination.broker() == "connected to broker.lan:1883"
+    examination.status["mqtt"]["engine"] = "builtin"
+    assert "builtin" in examination.broker()

@@ -70,7 +70,8 @@ def test_a_new_device_is_told_how_to_connect(verb: Verb, running: NodeProcess) -
 def test_a_second_device_of_a_name_is_refused_with_the_way_out(verb: Verb, porch: dict[str, Any]) -> None:
     code, _, err = verb("device", "add", porch["name"])
     assert code == 1
-    assert "aun-edge device forget" in err
+    assert "aun-edge device rotate porch" in err
+    assert "aun-edge device forget porch" in err
 
 
 def test_devices_are_listed_and_shown(verb: Verb, asked: Asked, porch: dict[str, Any]) -> None:
@@ -103,6 +104,32 @@ def test_a_skill_is_read_by_a_call(asked: Asked, verb: Verb) -> None:
     assert "21.5" in verb("skill", "call", skill)[1]
 
 
+@pytest.mark.usefixtures("porch")
+def test_a_job_is_ordered_by_its_name_alone(verb: Verb) -> None:
+    announced = '{"skills": [{"name": "water"}], "capabilities": []}'
+    assert verb("mqtt", "pub", "aun/v1/porch/announce", announced, "--retain")[0] == 0
+    code, out, err = verb("skill", "call", "porch.water", "--timeout", "0")
+    assert (code, "queued" in out) == (75, True), err
+    assert "another call would be another order" in err
+
+
+def test_a_device_added_while_the_mqtt_door_is_shut_is_not_sent_to_a_foreign_broker(
+    verb: Verb, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = "builtin"
+
+    def answer(_: Path, method: str, **__: Any) -> Any:
+        made = {"name": "hall", "username": "hall", "password": "xyzzy-xyzzy", "mqtt": ""}
+        return {"mqtt": {"engine": engine}} if method == "status" else made
+
+    monkeypatch.setattr("edge.cli.verbs.ask", answer)
+    out = verb("device", "add", "hall")[1]
+    assert "broker of your own" not in out
+    assert "aun-edge doctor says why" in out
+    engine = "external"
+    assert "broker of your own" in verb("device", "add", "hall")[1]
+
+
 def test_a_skill_that_does_not_exist_is_no_match(verb: Verb) -> None:
     code, _, err = verb("skill", "call", "nowhere.nothing")
     assert code == 2
@@ -125,8 +152,11 @@ def test_a_grant_to_nobody_is_told(verb: Verb) -> None:
 
 
 def test_parameters_must_be_an_object(verb: Verb) -> None:
-    for text in ("[1]", "{"):
-        assert verb("skill", "call", "a.b", "--params", text)[0] in {1, 2}
+    assert verb("skill", "call", "a.b", "--params", "[1]")[0] == 2
+    code, _, err = verb("skill", "call", "a.b", "--params", "{")
+    assert code == 2
+    assert err.startswith("aun-edge: --params is no JSON: ")
+    assert "next: write it like --params" in err
 
 
 @pytest.mark.usefixtures("porch")
