@@ -19,6 +19,9 @@ Heard = Callable[[str, bytes, int, bool], bool]
 """Takes topic, payload, QoS and retain of a message; False ends it."""
 
 
+_REFUSED = 0x80
+"""A SUBACK's codes from here on are refusals."""
+
 _PASSWORDS = "aun-edge device rotate NAME, or aun-edge mqtt user password NAME, gives it another password"
 
 
@@ -38,7 +41,10 @@ def subscribe(options: Namespace, heard: Heard) -> None:
     async def work() -> None:
         async with _client(options) as client:
             for one in options.filters:
-                await client.subscribe(one, qos=options.qos)
+                granted = await client.subscribe(one, qos=options.qos)
+                if any(getattr(code, "value", code) >= _REFUSED for code in granted):
+                    what = f"{options.username} may not read {one}"
+                    raise Failure(what, next_step="aun-edge device show NAME", code=Exit.NOT_PERMITTED)
             async for message in client.messages:
                 payload = message.payload if isinstance(message.payload, bytes) else str(message.payload).encode()
                 if not heard(str(message.topic), payload, message.qos, message.retain):

@@ -25,6 +25,13 @@ def test_a_wrong_password_is_not_permitted(verb: Verb, secret: Secret) -> None:
     assert "guess" not in err
 
 
+def test_a_filter_that_a_device_may_not_read_is_told(verb: Verb, asked: Asked, secret: Secret) -> None:
+    who = ["--username", "hall", "--password-file", secret(asked("device", "add", "hall")["password"])]
+    code, _, err = verb("mqtt", "sub", "other/x", "--count", "1", *who)
+    assert code == 4
+    assert "hall may not read other/x" in err
+
+
 def test_a_user_needs_a_password(verb: Verb) -> None:
     code, _, err = verb("mqtt", "pub", "a", "x", "--username", "porch")
     assert code == 2
