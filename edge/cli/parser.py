@@ -168,7 +168,7 @@ def _mqtt(verbs: Any) -> None:
     pub.add_argument("topic", metavar="TOPIC", help="where to")
     pub.add_argument("payload", metavar="PAYLOAD", help="`-` reads standard input")
     pub.add_argument("--retain", action="store_true", help="keep it for later subscribers; empty: keep none")
-    sub = _json(_verb(group, "sub", "mqtt:sub", "Print messages as they come; what is retained already, only as a user."))
+    sub = _json(_verb(group, "sub", "mqtt:sub", "Print messages as they come; retained ones only as a user."))
     sub.add_argument("filters", nargs="+", metavar="FILTER", help="topic filters; + is one level, # all below")
     sub.add_argument("--count", type=int, default=0, metavar="N", help="end after N messages")
     user = _group(group, "user", "Users who chose their password; devices have one from `device add`.")
