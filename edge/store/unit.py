@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import sqlite3
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from edge.contract.event import Event
 from edge.contract.gap import Gap
@@ -11,6 +13,11 @@ from edge.contract.store import Log
 from edge.contract.time import Clock, Stamp
 from edge.store import ledger, once
 from edge.store.logs import TableLog
+
+logger = logging.getLogger(__name__)
+
+_UNDECODED = "Could not decode to UTF-8"
+"""What sqlite3 says of a damaged text."""
 
 
 class WriteUnit:
@@ -35,8 +42,22 @@ class WriteUnit:
         try:
             return self._conn.execute(sql, args).fetchall()
         except sqlite3.Error as error:
+            if _UNDECODED in str(error) and sql.lstrip().startswith("SELECT"):
+                return self._damaged(self._conn, sql, args, error)
             self.failure = error
             raise
+
+    def _damaged(
+        self, conn: sqlite3.Connection, sql: str, args: Sequence[object], error: sqlite3.Error
+    ) -> list[tuple[object, ...]]:
+        """Rows with a text that is no UTF-8 any more, U+FFFD in the place of what is damaged: one flipped bit in one
+        name keeps the node neither from starting nor from reading the others (P3)."""
+        logger.error("a stored text is damaged and read as far as it goes: %s", str(error).partition(" with text ")[0])
+        conn.text_factory = partial(str, encoding="utf-8", errors="replace")
+        try:
+            return conn.execute(sql, args).fetchall()
+        finally:
+            conn.text_factory = str
 
     def log(self, name: str) -> Log:
         return TableLog(self, name)
