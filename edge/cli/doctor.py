@@ -130,6 +130,19 @@ class Examination:
             raise Failure(f"not open: {said}", next_step=step)
         return "; ".join(plain_doors(lan)) or "MQTT without TLS: nowhere but on this machine"
 
+    def owner(self) -> str:
+        """Whoever is to be told of alarms has an inbox here."""
+        owner = self.status["owner"]
+        if not owner:
+            return "node.owner is empty: nobody is told of alarms"
+        states = {one["aid"]: one["state"] for one in ask(self.options.state_dir, "agent.list")}
+        if states.get(owner) != "registered":
+            raise Failure(
+                f"node.owner = {owner} is no registered agent of this node: what it is told of alarms is lost",
+                next_step="aun-edge agent list, then aun-edge agent add NAME, or correct node.owner",
+            )
+        return f"{owner} is told of alarms"
+
     def http(self) -> str:
         """The HTTP door answers."""
         base = self.ready["endpoints"].get("http", "")
@@ -163,6 +176,7 @@ ORDER: tuple[tuple[str, Callable[[Examination], str], tuple[str, ...]], ...] = (
     ("listeners", Examination.listeners, ("running",)),
     ("broker", Examination.broker, ("running",)),
     ("plain_lan", Examination.plain_lan, ("running",)),
+    ("owner", Examination.owner, ("running",)),
     ("http", Examination.http, ("running",)),
 )
 """Each check with those it needs; a check whose need failed is skipped, because its cause is already told."""

@@ -501,6 +501,7 @@ class House:
                 **self.bus.stats(),
             },
             "channels": len(self.channels),
+            "owner": self._config.node.owner,
             "devices": len(self.registry.devices()),
             "skills": len(self.gate.skills()),
             "device_counters": dict(self.registry.counters),

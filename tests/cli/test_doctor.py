@@ -10,6 +10,7 @@ import pytest
 from edge.cli.doctor import Examination
 from edge.cli.failure import Failure
 from edge.cli.main import main
+from tests.support.process import NodeProcess
 
 Verb = Callable[..., tuple[int, str, str]]
 
@@ -32,6 +33,7 @@ def test_without_a_directory_the_first_cause_is_told_and_the_rest_is_skipped(
         ["skipped", "listeners"],
         ["skipped", "broker"],
         ["skipped", "plain_lan"],
+        ["skipped", "owner"],
         ["skipped", "http"],
     ]
 
@@ -107,3 +109,11 @@ def test_a_broker_of_ones_own_that_does_not_let_the_node_in_is_a_fault() -> None
     assert examination.broker() == "connected to broker.lan:1883"
     examination.status["mqtt"]["engine"] = "builtin"
     assert "builtin" in examination.broker()
+
+
+def test_an_owner_without_an_inbox_is_a_finding(tmp_path: Path) -> None:
+    with NodeProcess(tmp_path / "state", "--set", "node.owner=bobb.home.test", "--issuer", "home.test") as node:
+        found = {one["check"]: one for one in json.loads(node.run("doctor", "--json").stdout)}
+        assert found["owner"]["state"] == "failed"
+        assert "bobb.home.test is no registered agent" in found["owner"]["text"]
+        assert "aun-edge agent add" in found["owner"]["next"]
