@@ -8,6 +8,7 @@ long, so that the client sends again what it has no ack for.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from edge.protocol.mqtt import limits
@@ -25,12 +26,11 @@ if TYPE_CHECKING:
 class _Waiting:
     """Acks in a row that wait for the same thing (None: only for those before them)."""
 
-    __slots__ = ("hold", "plain", "pubacks", "replies")
+    __slots__ = ("hold", "plain", "replies")
 
     def __init__(self, hold: Hold | None) -> None:
         self.hold = hold
         self.replies: list[bytes | Reply] = []
-        self.pubacks = 0
         self.plain = True
         """Nothing but bytes."""
 
@@ -57,10 +57,12 @@ class AckLine(Sender):
         """Queue an ack in the order of §4.6; it leaves when what it waits for is on disk."""
         self.broker.acks.append((waits_for, self, reply))
 
-    def acked_with(self, reply: bytes | Reply, hold: Hold | None) -> None:
-        """At the end of a turn: send an ack, or line it up behind those that still wait."""
+    def acked_with(self, replies: Sequence[bytes | Reply], hold: Hold | None) -> None:
+        """At the end of a turn: send acks that wait for the same, or line them up behind those that still wait. They are
+        bytes, or one `Reply`."""
         if hold is None and not self._held:
-            self._send_reply(reply)
+            for reply in replies:
+                self._send_reply(reply)
             return
         held = self._held
         if held is None:
@@ -73,11 +75,8 @@ class AckLine(Sender):
                 hold.connections[self] = None
             if len(held) == 1:
                 self._watch_acks()
-        last.replies.append(reply)
-        if not isinstance(reply, bytes):
-            last.plain = False
-        elif reply[0] == 0x40:
-            last.pubacks += 1
+        last.replies += replies
+        last.plain = last.plain and isinstance(replies[0], bytes)
         if self.unacked >= self.broker.receive_maximum and not self._paused and self.version != V5:
             self.broker.limits.hit(limits.RECEIVE_MAXIMUM)
             self._paused = True
@@ -163,11 +162,16 @@ class AckLine(Sender):
         return bytes((ack[0], 3)) + ack[2:4] + bytes((Reason.QUOTA_EXCEEDED,))
 
     def _send_waiting(self, waiting: _Waiting) -> None:
+        replies = waiting.replies
         if waiting.plain and self.state is State.OPEN:
-            self.unacked -= waiting.pubacks
-            self._put(b"".join(waiting.replies))  # type: ignore[arg-type]
+            data = b"".join(replies)  # type: ignore[arg-type]
+            if data[::4] == b"\x40" * len(replies):  # nothing but PUBACKs of four bytes
+                self.unacked -= len(replies)
+            else:
+                self.unacked -= sum(reply[0] == 0x40 for reply in replies)  # type: ignore[index]
+            self._put(data)
             return
-        for reply in waiting.replies:
+        for reply in replies:
             self._send_reply(reply)
 
     def _send_reply(self, reply: bytes | Reply) -> None:

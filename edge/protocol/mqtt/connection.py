@@ -228,7 +228,8 @@ class Connection(AckLine):
         packet_id = data[at:body]
         if packet_id == b"\0\0":
             return False
-        if self.version == V5:
+        old = self.version == V311
+        if not old:
             if body == stop or data[body]:
                 return False
             body += 1
@@ -236,7 +237,7 @@ class Connection(AckLine):
         broker = self.broker
         publish = Publish(route.topic, data[body:stop], 1, False, self.who, broker.moment or broker.stamp)
         message = Message(publish, route.head, source=self.session, rank=route.rank)
-        if self.version == V311:
+        if old:
             message.prefix = data[pos:at]
         batch, journal = broker.batch, broker.journal
         position, noted = len(batch), journal.count

@@ -141,7 +141,6 @@ class Delivery(Core):
         conn = session.conn
         if (
             conn is not None
-            and conn.room > 0
             and not session.queue
             and len(session.inflight) < session.window
             and conn.writable

@@ -6,13 +6,14 @@ import logging
 from collections.abc import Iterable
 
 from edge.contract.bus import Publish
+from edge.protocol.mqtt.ackline import AckLine
 from edge.protocol.mqtt.delivery import Delivery
 from edge.protocol.mqtt.hold import Hold, Release
 from edge.protocol.mqtt.reasons import Reason
 from edge.protocol.mqtt.router import ALARM
 from edge.protocol.mqtt.sender import Sender
 from edge.protocol.mqtt.session import READY, Outgoing, Session
-from edge.protocol.mqtt.wire import JOURNAL, URGENT
+from edge.protocol.mqtt.wire import JOURNAL, URGENT, Reply
 
 logger = logging.getLogger(__name__)
 
@@ -94,17 +95,32 @@ class Turns(Delivery):
         kept = self._offer(batch, alarms, hold, urgent, bool(acks or awaited)) if batch else set()
         both = kept & journaled
         on_journal = {hold: bool(both - alarms), urgent: bool(both & alarms)}
+        alarms.add(URGENT)
+        journaled |= {JOURNAL, URGENT}
+        line: AckLine | None = None
+        waiting: Hold | None = None
+        replies: list[bytes | Reply] = []
         for waits_for, connection, reply in acks:
-            mine = urgent if waits_for in alarms or waits_for == URGENT else hold
+            mine = urgent if waits_for in alarms else hold
             wait: Hold | None = None
             if isinstance(reply, Release):
                 reply.decide(waits_for in kept, mine, connection)
                 wait, on_journal[mine] = mine, True
             elif waits_for in kept:
                 wait = mine
-            elif waits_for in (JOURNAL, URGENT) or waits_for in journaled:
+            elif waits_for in journaled:
                 wait, on_journal[mine] = mine, True
-            connection.acked_with(reply, wait)
+            if connection is line and wait is waiting and type(reply) is bytes:
+                replies.append(reply)
+                continue
+            if line is not None:
+                line.acked_with(replies, waiting)
+            line, waiting, replies = connection, wait, [reply]
+            if type(reply) is not bytes:
+                line = None
+                connection.acked_with(replies, wait)
+        if line is not None:
+            line.acked_with(replies, waiting)
         for position, told in awaited:
             if position in kept or position in journaled:
                 mine = urgent if position in alarms else hold
