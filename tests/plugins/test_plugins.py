@@ -7,7 +7,16 @@ import pytest
 
 from tests.plugins.seeds import CACHE, checklist, shown
 
-PLUGINS = ("-p", "tests.plugins.needs", "-p", "tests.plugins.parts", "-p", "tests.plugins.seeds")
+PLUGINS = (
+    "-p",
+    "tests.plugins.endless",
+    "-p",
+    "tests.plugins.needs",
+    "-p",
+    "tests.plugins.parts",
+    "-p",
+    "tests.plugins.seeds",
+)
 MARKERS = "[pytest]\nmarkers =\n    seed(ids): x\n    needs(names): x\n"
 
 
@@ -100,3 +109,15 @@ def test_too_long_a_run_warns_then_fails(
     result = run("def test_a(): pass\n")
     assert result.ret == code
     result.stdout.fnmatch_lines([words])
+
+
+def test_a_test_that_never_ends_fails_and_the_next_one_runs(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AUN_EDGE_TEST_SECONDS", "1")
+    done = run(
+        "import asyncio, threading\n"
+        "def test_a(): threading.Event().wait()\n"
+        "def test_b(): asyncio.run(asyncio.sleep(100))\n"
+        "def test_c(): pass\n"
+    )
+    done.assert_outcomes(passed=1, failed=2)
+    done.stdout.fnmatch_lines(["*not over after 1 s*"])

@@ -167,6 +167,9 @@ async def test_a_cut_that_comes_together_with_an_answer_is_noticed(
 async def test_what_the_node_publishes_while_the_broker_is_away_goes_out_later_in_order(
     tmp_path: Path, broker: Mosquitto
 ) -> None:
+    reader = {"identifier": "reader", "clean_session": False}
+    async with device(broker, **reader) as client:
+        await client.subscribe("t/#", qos=1)
     async with foreign(tmp_path, broker.port) as made:
         await made.connected()
         broker.kill()
@@ -176,8 +179,7 @@ async def test_what_the_node_publishes_while_the_broker_is_away_goes_out_later_i
         made.publish("t/now", b"", 0)
         assert made.engine.stats()["queued"] == 50
         broker.start()
-        async with device(broker) as client:
-            await client.subscribe("t/#", qos=1)
+        async with device(broker, **reader) as client:
             found = [(await anext(client.messages)).payload for _ in range(50)]
         assert found == [b"%d" % number for number in range(50)]
         await made.until(lambda: made.engine.stats()["queued"] == 0)
