@@ -58,8 +58,10 @@ class AckLine(Sender):
         self.broker.acks.append((waits_for, self, reply))
 
     def acked_with(self, replies: Sequence[bytes | Reply], hold: Hold | None) -> None:
-        """At the end of a turn: send acks that wait for the same, or line them up behind those that still wait. They are
-        bytes, or one `Reply`."""
+        """At the end of a turn: send acks that wait for the same, or line them up behind those that still wait.
+
+        They are bytes, or one `Reply`.
+        """
         if hold is None and not self._held:
             for reply in replies:
                 self._send_reply(reply)

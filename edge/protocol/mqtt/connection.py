@@ -236,7 +236,7 @@ class Connection(AckLine):
             self._count_unacked()
         broker = self.broker
         publish = Publish(route.topic, data[body:stop], 1, False, self.who, broker.moment or broker.stamp)
-        message = Message(publish, route.head, source=self.session, rank=route.rank)
+        message = Message(publish, route.head, b"", None, self.session, route.rank)
         if old:
             message.prefix = data[pos:at]
         batch, journal = broker.batch, broker.journal

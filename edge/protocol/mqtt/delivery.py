@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from edge.contract.bus import Done, Publish, Sink
+from edge.protocol.mqtt.codec import V311
 from edge.protocol.mqtt.connection import Connection
 from edge.protocol.mqtt.core import Core
 from edge.protocol.mqtt.hold import Release
@@ -139,12 +140,7 @@ class Delivery(Core):
         self.numbers += 1
         out = Outgoing(self.numbers, message, qos, retain, ids)
         conn = session.conn
-        if (
-            conn is not None
-            and not session.queue
-            and len(session.inflight) < session.window
-            and conn.writable
-        ):
+        if conn is not None and not session.queue and len(session.inflight) < session.window and conn.writable:
             packet_id = session.next_id
             if packet_id in session.inflight:
                 session.launch(out)
@@ -154,6 +150,8 @@ class Delivery(Core):
                 out.packet_id, out.state = packet_id, READY
             if session.durable:
                 self.launched(session, out)
+            elif qos == 1 and conn.quick == V311 and not retain:
+                conn.send_quickly(out)
             else:
                 conn.send_outgoing(out)
             return

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from edge.contract.bus import Publish
 from edge.contract.time import SECOND
 from edge.protocol.mqtt import properties
@@ -25,32 +27,24 @@ PASSED_ON = (
 """Properties that reach every receiver unchanged (MQTT 5 §3.3.2.3); the expiry counts down."""
 
 
-class Message:
+class Message(msgspec.Struct, eq=False):
     """What the router hands out. `head` is the topic as it stands in a packet; `extra` the properties passed on.
 
     `expires_us` is on the monotonic clock, None for never. `source` is the session it came from (No Local).
     """
 
-    __slots__ = ("expires_us", "extra", "head", "plain", "prefix", "publish", "rank", "routed", "source")
-
-    def __init__(
-        self,
-        publish: Publish,
-        head: bytes,
-        extra: bytes = b"",
-        expires_us: int | None = None,
-        source: Session | None = None,
-        rank: int = 0,
-    ) -> None:
-        self.publish, self.head, self.extra = publish, head, extra
-        self.expires_us, self.source = expires_us, source
-        self.rank = rank
-        """0 telemetry, 1 state, 2 alarm: what goes first when room runs out."""
-        self.routed = False
-        """Of a QoS 2 message awaiting PUBREL: subscribers have it already, only the sinks may not."""
-        self.plain: dict[int, bytes] | None = None
-        self.prefix: bytes | None = None
-        """Start of the 3.1.1 packet with QoS 1, up to the packet id."""
+    publish: Publish
+    head: bytes
+    extra: bytes = b""
+    expires_us: int | None = None
+    source: Session | None = None
+    rank: int = 0
+    """0 telemetry, 1 state, 2 alarm: what goes first when room runs out."""
+    routed: bool = False
+    """Of a QoS 2 message awaiting PUBREL: subscribers have it already, only the sinks may not."""
+    plain: dict[int, bytes] | None = None
+    prefix: bytes | None = None
+    """Start of the 3.1.1 packet with QoS 1, up to the packet id."""
 
     @property
     def octets(self) -> int:

@@ -110,17 +110,23 @@ class Sender:
         alias = self._aliases[topic] = len(self._aliases) + 1
         return alias, None
 
+    def send_quickly(self, out: Outgoing) -> None:
+        """Send a new message with QoS 1 to a 3.1.1 client: three pieces, of which only the packet id is its own."""
+        out.state = SENT
+        broker, message = self.broker, out.message
+        broker.messages_out += 1
+        prefix, payload = message.prefix or message.prefix1(), message.publish.payload
+        mine = self.out
+        if not mine:
+            broker.dirty.append(self)
+        mine += (prefix, out.packet_id.to_bytes(2, "big"), payload)
+        self.room -= len(prefix) + len(payload) + 2
+
     def send_outgoing(self, out: Outgoing) -> None:
         """Send a message in flight, again if it was sent before; settle it when the client cannot take it."""
         message = out.message
         if out.state == READY and out.qos == 1 and self.quick == V311 and not out.retain:
-            out.state = SENT
-            self.broker.messages_out += 1
-            prefix, payload = message.prefix or message.prefix1(), message.publish.payload
-            if not self.out:
-                self.broker.dirty.append(self)
-            self.out += (prefix, out.packet_id.to_bytes(2, "big"), payload)
-            self.room -= len(prefix) + len(payload) + 2
+            self.send_quickly(out)
             return
         if out.state == RELEASED:
             self._put(b"\x62\x02" + out.packet_id.to_bytes(2, "big"))

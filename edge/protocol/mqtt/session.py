@@ -9,6 +9,8 @@ from collections import deque
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from edge.contract.limit import Limit
 from edge.contract.principal import Principal
 from edge.protocol.mqtt import limits
@@ -60,19 +62,20 @@ class Subscription:
         )
 
 
-class Outgoing:
+class Outgoing(msgspec.Struct, eq=False):
     """A message with QoS 1 or 2 for one session. `number` orders all of them and is its row's key."""
 
-    __slots__ = ("ids", "message", "number", "packet_id", "qos", "retain", "state", "stored", "written")
-
-    def __init__(self, number: int, message: Message, qos: int, retain: bool, ids: tuple[int, ...]) -> None:
-        self.number, self.message, self.qos, self.retain, self.ids = number, message, qos, retain, ids
-        self.packet_id = 0
-        self.state = WAITING
-        self.stored = False
-        """Whether a commit was asked to keep it, so that forgetting it must be written."""
-        self.written = False
-        """Whether one did, so that only its packet id and state can have changed."""
+    number: int
+    message: Message
+    qos: int
+    retain: bool
+    ids: tuple[int, ...]
+    packet_id: int = 0
+    state: int = WAITING
+    stored: bool = False
+    """Whether a commit was asked to keep it, so that forgetting it must be written."""
+    written: bool = False
+    """Whether one did, so that only its packet id and state can have changed."""
 
     def takes(self, kind: int) -> bool:
         """Whether an ack of this kind may come now (MQTT §4.3): PUBACK; or PUBREC, also again, and PUBCOMP after it."""
