@@ -10,7 +10,7 @@ from edge.protocol.mqtt.hold import Release
 from edge.protocol.mqtt.message import Message
 from edge.protocol.mqtt.reasons import Reason
 from edge.protocol.mqtt.router import ALARM, Route
-from edge.protocol.mqtt.session import HELD, READY, Outgoing, Session, Subscription
+from edge.protocol.mqtt.session import HELD, READY, RELEASED, Outgoing, Session, Subscription
 from edge.protocol.mqtt.topics import valid_topic
 from edge.protocol.mqtt.wire import AT_ONCE, JOURNAL
 
@@ -182,10 +182,13 @@ class Delivery(Core):
         session.conn.send_outgoing(out)
 
     def review(self, session: Session) -> None:
-        """Take out of a queue what its session, under new rights, may no longer read."""
+        """Give up what a session, under new rights, may no longer read."""
         for out in session.withdraw():
             self.lost("not_authorized", out.message.rank, session.user)
-            self.settled(session, out)
+            if out.state != RELEASED:
+                self.settled(session, out)
+            elif session.durable:
+                self.journal.outgoing(session, out)
 
     def settled(self, session: Session, out: Outgoing) -> None:
         """A message is the client's, or lost: nothing of it need be kept."""

@@ -189,9 +189,18 @@ class Session:
         return out
 
     def withdraw(self) -> list[Outgoing]:
-        """Take out of the queue what the client may not read (any more)."""
+        """Give up what the client may not read (any more), waiting or in flight.
+
+        Of what it may have had with QoS 2 only PUBREL is sent from now on: it may know the packet id, and would take
+        the next message under that for a repeat.
+        """
         may_read = self.rights.may_read
-        gone = [out for out in self.queue or () if not may_read(out.message.publish.topic)]
+        gone = [out for out in self.pending() if out.state != RELEASED and not may_read(out.message.publish.topic)]
+        for out in gone:
+            if out.qos == 2 and out.state == SENT:
+                out.state = RELEASED
+            elif out.packet_id:
+                del self.inflight[out.packet_id]
         if gone and self.queue is not None:
             self.queue = deque(out for out in self.queue if out not in gone)
             self.queue_octets = sum(out.message.octets for out in self.queue)

@@ -127,6 +127,45 @@ def test_a_queue_is_reviewed_when_its_client_may_read_less() -> None:
     assert box.broker.counters["dropped.not_authorized"] == 1
 
 
+def test_what_is_in_flight_is_not_sent_again_to_who_may_no_longer_read_it() -> None:
+    """With QoS 2 the packet id is given back by PUBREL; a later message under it is not taken for a repeat."""
+    box = Box()
+    reader = box.client("r", clean=False)
+    reader.subscribe("#", qos=2)
+    box.host("b", b"one", 1)
+    box.host("b", b"two", 2)
+    first, second = [packet for packet in reader.read() if isinstance(packet, PublishPacket)]
+    reader.drop()
+    box.users["lamp"] = Admission(EVERYTHING.who, "lamp", ("#",), ("a/#",))
+    again = box.client("r", clean=False)
+    assert [(packet.kind, packet.packet_id) for packet in again.read() if isinstance(packet, Ack)] == [
+        (Packet.PUBREL, second.packet_id)
+    ]
+    assert first.packet_id not in box.broker.sessions["lamp", "r"].inflight
+    again.send(Ack(Packet.PUBCOMP, second.packet_id))
+    box.turn()
+    assert not box.broker.sessions["lamp", "r"].inflight
+    assert box.broker.counters["dropped.not_authorized"] == 2
+    kept = {number for changes in box.written for (_, number), out in changes.outgoing.items() if out is not None}
+    gone = {number for changes in box.written for (_, number), out in changes.outgoing.items() if out is None}
+    assert kept == gone
+
+
+def test_what_waits_for_its_packet_id_to_be_on_disk_is_not_sent_when_it_was_withdrawn() -> None:
+    box = Box()
+    reader = box.client("r", clean=False)
+    reader.subscribe("#", qos=2)
+    box.instant = False
+    box.host("b", b"x", 2)
+    reader.drop()
+    box.users["lamp"] = Admission(EVERYTHING.who, "lamp", ("#",), ("a/#",))
+    box.instant = True
+    again = box.client("r", clean=False)
+    box.host("a/b", b"y", 2)
+    assert again.publishes() == [("a/b", b"y", 2)]
+    assert box.broker.counters["dropped.not_authorized"] == 1
+
+
 def test_a_retained_message_of_the_store_is_taken_up_without_being_written_again() -> None:
     box = Box(instant=False)
     one = publish(box, "a", b"kept", retain=True)
