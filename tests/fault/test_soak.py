@@ -48,9 +48,6 @@ LIMITS = {
 }
 """All clients have one address here; and what is kept for minutes by design (queue messages, who served whom last)
 must come to rest within the run."""
-REFUSALS = {-32029: "refused", 5003: "not now"}
-"""What a client hears in the course of things and the SDK tries again. A read has one second of the wall clock, which
-on a busy machine may pass without it."""
 LOGINS = 20
 """At once: a client that computes keys is no measure of the node."""
 
@@ -118,7 +115,7 @@ class Crowd:
             try:
                 await self._say(wire, me, choose)
             except RpcError as error:
-                self.done[REFUSALS.get(error.code) or f"error {error.code}"] += 1
+                self.done["refused" if error.code == -32029 else f"error {error.code}"] += 1
             await asyncio.sleep(choose.random() * 0.5)
 
     async def _say(self, wire: Socket, me: Agent, choose: random.Random) -> None:
@@ -232,7 +229,6 @@ def test_two_hundred_clients_come_and_go_and_nothing_is_left_of_them(tmp_path: P
         assert node.stop() == 0
         assert "Traceback" not in node.log
     assert not [name for name in done if name.startswith("error")], done
-    assert done["not now"] <= done["visits"] // 1_000
     assert done["visits"] > CLIENTS
     assert done["vanished"] > CLIENTS // 4
     assert done["read"] > CLIENTS
