@@ -242,7 +242,6 @@ async def test_what_was_not_acked_is_sent_again(bus: Box) -> None:
     sock = connect(bus, "alice", clean=False)
     assert await reply(sock, 4) == b"\x20\x02\x01\0"
     again = await reply(sock, 18)
-    sock.close()
     assert (again[0], again[1:]) == (0x3A, first[1:])
 
 
@@ -319,12 +318,9 @@ async def test_a_client_that_hangs_is_given_up(bus: Box) -> None:
     async with bus.client("bob") as bob:
         await bob.subscribe("shared/#", qos=1)
         sock = connect(bus, "alice", will=("shared/gone", b"alice"), keep_alive=1)
-        try:
-            await reply(sock, 4)
-            patience = 20 if bus.name == "external" else 4  # Mosquitto looks every 5 s or so
-            assert (await take(bob, 1, patience))[0].payload == b"alice"
-        finally:
-            sock.close()
+        await reply(sock, 4)
+        patience = 20 if bus.name == "external" else 4  # Mosquitto looks every 5 s or so
+        assert (await take(bob, 1, patience))[0].payload == b"alice"
 
 
 # Bad input.
@@ -346,10 +342,7 @@ async def test_a_malformed_packet_closes_the_connection(bus: Box, what: str) -> 
     sock = connect(bus, "root")
     await reply(sock, 4)
     sock.sendall(packet)
-    try:
-        assert await reply(sock, 1, seconds=2) == b""
-    finally:
-        sock.close()
+    assert await reply(sock, 1, seconds=2) == b""
 
 
 async def test_a_packet_that_claims_to_be_huge_closes_the_connection_and_stops_nobody(bus: Box) -> None:
@@ -362,13 +355,11 @@ async def test_a_packet_that_claims_to_be_huge_closes_the_connection_and_stops_n
         await alice.publish("alice/x", b"1", qos=1)
     with pytest.raises(ConnectionError):
         await asyncio.get_running_loop().run_in_executor(None, flood, sock)
-    sock.close()
 
 
 async def test_a_silent_connection_is_closed(name: str, tmp_path: Path) -> None:
     async with box(name, tmp_path, connect_s=1) as bus:
-        with socket.create_connection(("127.0.0.1", bus.port)) as sock:
-            assert await reply(sock, 1, seconds=4) == b""
+        assert await reply(bus.raw(), 1, seconds=4) == b""
 
 
 # Bytes.
@@ -389,7 +380,7 @@ def connect(
     parts = [b"raw", *([will[0].encode(), will[1]] if will else []), user.encode(), f"{user}-secret".encode()]
     body = b"\0\4MQTT\4" + bytes((flags,)) + keep_alive.to_bytes(2, "big")
     body += b"".join(len(part).to_bytes(2, "big") + part for part in parts)
-    sock = socket.create_connection(("127.0.0.1", bus.port))
+    sock = bus.raw()
     sock.sendall(b"\x10" + bytes((len(body),)) + body)
     return sock
 

@@ -69,6 +69,7 @@ class Box:
         self.port = 0
         self.engine: BusEngine
         self.mosquitto: Mosquitto | None = None
+        self._raw: list[socket.socket] = []
         self._stack = AsyncExitStack()
 
     async def start(self) -> None:
@@ -148,6 +149,17 @@ class Box:
         password = settings.pop("password", f"{user}-secret")
         return aiomqtt.Client("127.0.0.1", self.port, username=user, password=password, **settings)
 
+    def raw(self) -> socket.socket:
+        """A connection without a client behind it. It is closed with the box, also where a test ends before its end (as
+        every known miss does)."""
+        self._raw.append(sock := socket.create_connection(("127.0.0.1", self.port)))
+        return sock
+
+    def hang_up(self) -> None:
+        """Close what `raw` gave out."""
+        for sock in self._raw:
+            sock.close()
+
     async def until(self, reached: Callable[[], Any], seconds: float = 30) -> None:
         """Let the loop run until something is so."""
         async with asyncio.timeout(seconds):
@@ -163,6 +175,7 @@ async def box(name: str, folder: Path, **limits: int) -> AsyncIterator[Box]:
     try:
         yield made
     finally:
+        made.hang_up()
         await made.stop()
 
 
