@@ -22,8 +22,8 @@ from edge.contract.limit import Limits, declare
 from edge.contract.store import Unit
 from edge.contract.time import SECOND, Clock, Stamp
 from edge.store import migrate, opening, snapshot, wal
-from edge.store.ballast import Ballast
 from edge.store.connection import MEDIUM_FAILED, open_writer, primary
+from edge.store.headroom import Headroom
 from edge.store.housekeeping import Housekeeping
 from edge.store.marks import Found, Mark, Marks
 from edge.store.migration import Migration
@@ -86,7 +86,7 @@ class Database:
         self._wear_window_us = wear_window_us
         self._migrations = migrations
         self._synchronous = synchronous
-        self._reserve, self._ballast = reserve, Ballast(path)
+        self._reserve = reserve
         self._housekeeping = Housekeeping(self, clock, self._marks)
         self._whole = True
         """Whether the start found all the room that is to be held back."""
@@ -121,14 +121,11 @@ class Database:
             index = wal.Index(self.path)
             conn, found = self._prepare(open_writer(self.path, synchronous=self._synchronous), index, False)
         self._compare(found)
-        writer = Writer(self.path, conn, self._clock, self._marks, self._finished, self._reserve, index)
+        headroom = Headroom(self.path, conn, index, self._marks, self._reserve)
+        writer = Writer(self.path, conn, self._clock, self._marks, self._finished, index, headroom)
         readers = Readers(self.path, self._clock, self._marks)
-        self._ballast.keep()  # before anything is written: what is left of a full disk is for the next start
-        self._whole = self._ballast.whole
-        if self._reserve is not None and not self._reserve.hold():
-            self._whole = False
-            logger.warning("%s: no room for the whole reserve for alarms", self.name)
-        self._begin(writer, now)
+        self._whole = headroom.keep()
+        headroom.save(self._begin(writer, now))
         writer.start()
         readers.start()
         self._writer, self._readers = writer, readers
@@ -167,9 +164,9 @@ class Database:
         except OSError as error:
             logger.error("the incarnation cannot be written: %s", error)
 
-    def _begin(self, writer: Writer, now: Stamp) -> None:
-        """The first commit: a new generation, the incarnation, the gap if there is one. Then the mark of this run."""
-        self._put(writer.begin(now, Gap("*", self.name, 0, 0, 1, self.doubt, "store", now) if self.doubt else None))
+    def _begin(self, writer: Writer, now: Stamp) -> Mark:
+        """The first commit: a new generation, the incarnation, the gap if there is one; the mark of this run."""
+        return writer.begin(now, Gap("*", self.name, 0, 0, 1, self.doubt, "store", now) if self.doubt else None)
 
     async def close(self) -> None:
         """Commit what is queued, bring the WAL in, mark the file clean, end the threads. Later work is refused."""
@@ -188,21 +185,9 @@ class Database:
 
     def _last(self, writer: Writer, mark: Mark) -> None:
         """The mark says "clean" before the connection removes the WAL."""
-        self._put(mark)
+        writer.headroom.save(mark)
         writer.stop()
         writer.join()
-
-    def _put(self, mark: Mark) -> None:
-        """Write a mark, at the ballast's expense if need be: a later start would take a log that is in the database for
-        one that was lost."""
-        while True:
-            try:
-                self._marks.put(self.name, mark)
-                return
-            except OSError as error:
-                if not self._ballast.give():
-                    logger.error("%s: its mark cannot be written: %s", self.name, error)
-                    return
 
     # Work.
 

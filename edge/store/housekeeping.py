@@ -96,7 +96,7 @@ class Housekeeping:
             self._swept_us = self._clock.now().mono_us
             self._db.write(self._sweep, _log_failure)
         if not self._whole:
-            self._db.control(lambda writer: writer.refill(), self._refilled)
+            self._db.control(lambda writer: writer.headroom.refill(), self._refilled)
         commits = self._db.figures().commits
         self._idle = self._idle + 1 if commits == self._commits else 0
         self._commits = commits

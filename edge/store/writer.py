@@ -4,15 +4,13 @@ Whatever gathered while the last commit ran is the next commit. Each unit runs i
 takes nothing with it; rows of one statement go down together. When the commit has returned, and only then, the loop
 is told, once, of everything that was in it.
 
-When the disk is full nothing is written but what is urgent (alarms), from the room held back for it. Before that the
-log's own room is used again; on a disk that is nearly full the log is kept short, because it takes room from all files.
+When the disk is full nothing is written but what is urgent (alarms), from the room held back for it (`headroom`).
 """
 
 from __future__ import annotations
 
 import logging
 import sqlite3
-import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -28,24 +26,18 @@ from edge.contract.gap import Gap
 from edge.contract.store import INCARNATION_SHIFT, Unit
 from edge.contract.time import Clock, Stamp
 from edge.store import migrate, opening, wal
-from edge.store.ballast import Ballast
-from edge.store.connection import BUSY_MS, FRAME, MEDIUM_FAILED, PAGE, primary
+from edge.store.connection import BUSY_MS, FRAME, MEDIUM_FAILED, primary
+from edge.store.headroom import Headroom
 from edge.store.marks import Mark, Marks
 from edge.store.place import Place
-from edge.store.reserve import Reserve
-from edge.store.room import free
 from edge.store.unit import WriteUnit
 
 logger = logging.getLogger(__name__)
 
 COMMIT_ROWS = 20_000
 """No commit gathers more units and rows than this: it bounds how long the first of them waits."""
-CHECKPOINT_OCTETS = 4 << 20
-SMALL_OCTETS = 64 << 10
-"""With less room on the disk than a long log takes, the log is brought in each time it has grown by so much."""
-SPARE_OCTETS = 256 << 10
-"""What the reserve leaves to the log and to other files when there is not room for all of it."""
 ALARM_OCTETS = 32 << 20
+"""A log so long, although it was just to be brought in, is held by a reader that does not end."""
 FREE_PAGES = 256
 """Fewer free pages are kept for the next rows: giving them back would only wear the card."""
 
@@ -118,23 +110,17 @@ class Writer:
         clock: Clock,
         marks: Marks,
         finished: Finished,
-        reserve: Reserve | None = None,
-        index: wal.Index | None = None,
+        index: wal.Index,
+        headroom: Headroom,
     ) -> None:
         """`conn` is the file's only writing connection; it belongs to the thread from `start` on, and so do the
-        reserve and the index of the WAL."""
-        self._reserve, self._ballast = reserve, Ballast(path)
+        index of the WAL and the headroom."""
         self._clock, self._marks, self._finished = clock, marks, finished
         self._queue: SimpleQueue[Job | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._run, name=f"writer-{path.stem}", daemon=True)
-        self._wal = index or wal.Index(path)
+        self._wal = index
         self._place = Place(path)
-        self._path, self._wal_file = path, Path(f"{path}-wal")
-        self._tight = False
-        """Whether there was little room when it was looked at last."""
-        self._looked_octets = 0
-        """How long the log was when the room on the disk was looked at last."""
-        self.conn = conn
+        self.conn, self.headroom = conn, headroom
         self.figures = Figures()
         self.generation = opening.get(conn, "generation")
         self.failure: sqlite3.Error | None = None
@@ -177,7 +163,7 @@ class Writer:
             job = None if stop else self._queue.get()
         self.conn.close()
         self._wal.close()
-        self._ballast.fill(spare=0)  # what the log and its index leave is for the next start
+        self.headroom.leave()
 
     def _gather(self, job: Job | None) -> tuple[list[UnitJob | BulkJob], ControlJob | None, bool]:
         """What is queued, up to one commit's worth, a control job (it ends the commit) or the end."""
@@ -206,17 +192,17 @@ class Writer:
     def _commit(self, batch: list[UnitJob | BulkJob]) -> None:
         if self.failure is None:
             error = self._transact(batch)
-            if isinstance(error, sqlite3.Error) and primary(error) == sqlite3.SQLITE_FULL and self._bring_in():
+            if isinstance(error, sqlite3.Error) and primary(error) == sqlite3.SQLITE_FULL and self.headroom.bring_in():
                 error = self._transact(batch)
             if error is None:
-                if self.figures.wal_octets >= CHECKPOINT_OCTETS or self._cramped():
+                if self.headroom.wants_log_in(self.figures.wal_octets):
                     self._large_wal()
                 return
             if not isinstance(error, sqlite3.Error):
                 self._fail(batch, error)
                 return
             self._broken(error)
-        urgent = [job for job in batch if job.urgent] if self.full and self._reserve is not None else []
+        urgent = [job for job in batch if job.urgent] if self.full and self.headroom.for_alarms else []
         others = [job for job in batch if not job.urgent] if urgent else batch
         if others:
             self._fail(others)
@@ -228,10 +214,10 @@ class Writer:
         started = time.perf_counter_ns()
         try:
             self.conn.execute("BEGIN IMMEDIATE")
-            pages = self._pages() if self._tight and self.failure is None else sys.maxsize
+            pages = self.headroom.pages() if self.headroom.tight and self.failure is None else None
             self._fill(batch)
-            if pages != sys.maxsize:
-                self._fits(pages)
+            if pages is not None:
+                self.headroom.check_growth(pages)
             self.conn.execute("COMMIT")
             self._still_there()
         except Exception as error:
@@ -242,19 +228,6 @@ class Writer:
         self._count(batch, (time.perf_counter_ns() - started) // 1000)
         self._finished(batch)
         return None
-
-    def _pages(self) -> int:
-        [(pages,)] = self.conn.execute("PRAGMA page_count").fetchall()
-        return int(pages)
-
-    def _fits(self, before: int) -> None:
-        """Raise when this commit makes the database grow by more than there is room for once the log is brought in:
-        the reserve would pay for that, and it is for alarms only."""
-        pages = self._pages()
-        if pages > before and pages * PAGE - self._path.stat().st_size > free(self._path):
-            error = sqlite3.OperationalError("database or disk is full")
-            error.sqlite_errorcode = sqlite3.SQLITE_FULL
-            raise error
 
     def _still_there(self) -> None:
         """Raise when the file that took the commit is nobody's any more."""
@@ -267,54 +240,21 @@ class Writer:
         return self.failure is not None and primary(self.failure) == sqlite3.SQLITE_FULL
 
     def _from_reserve(self, batch: list[UnitJob | BulkJob]) -> None:
-        """What is urgent, on a full disk. The log must not use the reserve up by growing: first what it holds is
-        brought into the database, at the reserve's expense as far as the database has to grow for it, so that its own
-        room is used again. Only when that is not enough for this commit the log gets more."""
-        brought_in = False
-        while True:
+        """What is urgent, on a full disk."""
+        for _ in self.headroom.tries():
             error = self._transact(batch)
             if error is None:
                 self.figures.from_reserve += len(batch)
-                if self._cramped():
-                    self._bring_in()
+                if self.headroom.cramped(self.figures.wal_octets):
+                    self.headroom.bring_in()
                 return
             if not isinstance(error, sqlite3.Error):
                 self._fail(batch, error)
                 return
             self.failure = error
-            if not self.full or not (self._give() if brought_in else self._make_room()):
+            if not self.full:
                 break
-            brought_in = True
         self._fail(batch)
-
-    def _make_room(self) -> bool:
-        """Bring the log in, and give up of the reserve what that takes; False when the reserve is used up."""
-        while not self._bring_in():
-            missing = self._wal.pages() * PAGE - self._path.stat().st_size
-            if not self._give(max(1, missing)):
-                return False
-        return True
-
-    def _give(self, octets: int = 1) -> bool:
-        return self._reserve is not None and self._reserve.give(octets)
-
-    def _bring_in(self) -> bool:
-        """A checkpoint as far as readers let it, so that the log's room is used again; False without room for it."""
-        try:
-            self.conn.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
-        except sqlite3.Error as error:
-            logger.debug("%s: checkpoint without room: %s", self._thread.name, error)
-            return False
-        return True
-
-    def _cramped(self) -> bool:
-        """Whether the log has grown and takes room that others may need."""
-        grown = self.figures.wal_octets - self._looked_octets
-        if 0 <= grown < SMALL_OCTETS:
-            return False
-        self._looked_octets = self.figures.wal_octets
-        self._tight = free(self._path) < 2 * CHECKPOINT_OCTETS
-        return grown > 0 and self._tight
 
     def _fill(self, batch: list[UnitJob | BulkJob]) -> None:
         groups: dict[str, list[BulkJob]] = {}
@@ -399,7 +339,7 @@ class Writer:
     def _broken(self, error: sqlite3.Error) -> None:
         """Roll back and stop writing. A sync that failed is not tried again: the page may be gone already."""
         self.failure = error
-        self._tight = self._tight or self.full
+        self.headroom.tight = self.headroom.tight or self.full
         self.figures.failed_commits += 1
         logger.error("%s: store is read-only now: %s", self._thread.name, error)
         self._roll_back()
@@ -529,8 +469,8 @@ class Writer:
         if primary(self.failure) in MEDIUM_FAILED:
             return None
         try:
-            self._hold()
-            self._make_room()  # for what alarms made the database grow by: the log is to be used again
+            self.headroom.hold_for_alarms(Mark(self.generation))
+            self.headroom.make_room()  # for what alarms made the database grow by: the log is to be used again
             self._advance()
         except sqlite3.Error as error:
             self._roll_back()
@@ -539,42 +479,6 @@ class Writer:
         logger.warning("%s: the store takes writes again", self._thread.name)
         self.failure = None
         return True
-
-    def _hold(self) -> None:
-        """Hold back for alarms what can be had: all of it, if need be with the log's room; else what others can spare.
-
-        What is written in the files' own room (free pages, the log) needs none of that, so it goes on either way."""
-        reserve = self._reserve
-        if reserve is None or reserve.hold():
-            return
-        log_octets = self._wal_file.stat().st_size if self._wal_file.exists() else 0
-        if free(self._path) + log_octets >= reserve.missing:
-            self._empty_log()
-        if not reserve.hold():
-            reserve.hold_some(SPARE_OCTETS)
-
-    def refill(self) -> bool:
-        """Hold back again what a full disk took, where that leaves some room for others; whether all of it is held."""
-        return (self._reserve is None or self._reserve.hold()) and self._ballast.fill()
-
-    def _empty_log(self) -> None:
-        """Bring the log in and give its room back; the mark must not ask for its frames by then."""
-        try:
-            self._put_mark(Mark(self.generation))
-            self.conn.execute("PRAGMA busy_timeout = 0")
-            self.conn.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
-            self.conn.execute(f"PRAGMA busy_timeout = {BUSY_MS}")
-        except (OSError, sqlite3.Error) as error:
-            logger.debug("%s: the log keeps its room: %s", self._thread.name, error)
-
-    def _put_mark(self, mark: Mark) -> None:
-        """Write a mark, at the reserve's expense if need be. Raises `OSError`."""
-        try:
-            self._marks.put(self._path.stem, mark)
-        except OSError:
-            if not self._give():
-                raise
-            self._marks.put(self._path.stem, mark)
 
     def _advance(self) -> None:
         self.conn.execute("BEGIN IMMEDIATE")

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import cast
 
 from edge.contract.store import Unit
-from edge.store import writer
+from edge.store import headroom
 from edge.store.database import Database
 from edge.store.marks import Marks, kernel_boot_id
 from edge.store.migration import statements
@@ -42,7 +42,7 @@ def say(number: int) -> None:
 
 async def run(folder: Path, synchronous: str, rows: int, in_flight: int) -> None:
     """Half of the producers store hot rows, half store units; each waits for its ack."""
-    writer.CHECKPOINT_OCTETS = 400_000
+    headroom.CHECKPOINT_OCTETS = 400_000
     db = open_database(folder, synchronous)
     await db.open()
     first = 1 + max([cast(int, n) for (n,) in await db.read(lambda u: u.run(ALL))], default=0)

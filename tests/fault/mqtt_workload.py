@@ -21,7 +21,7 @@ from typing import Any
 from edge.contract.bus import Admission, Done, Login, Publish, Verdict
 from edge.contract.limit import Limits
 from edge.contract.principal import Kind, Principal
-from edge.store import writer
+from edge.store import headroom
 from edge.store.database import Database
 from edge.store.marks import Marks
 from edge.store.migration import statements
@@ -174,7 +174,7 @@ def replay(events: list[Event]) -> Cast:
 
 async def run(folder: Path, path: Path, synchronous: str) -> None:
     """The whole workload."""
-    writer.CHECKPOINT_OCTETS = 400_000
+    headroom.CHECKPOINT_OCTETS = 400_000
     Told.events = []
     cast = Cast(Told)
     for one in cast.flippers:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import cast
 
 from edge.contract.time import SECOND
-from edge.store import opening, writer
+from edge.store import headroom, opening, writer
 from edge.store.database import Database
 from edge.store.housekeeping import IDLE_US, LONG_IDLE, MARK_US, SWEEP_US
 from edge.store.marks import Marks
@@ -71,7 +71,7 @@ async def test_an_idle_file_has_no_timer_and_writes_nothing(tmp_path: Path) -> N
 async def test_under_load_the_wal_goes_in_at_4_mib_without_waiting_for_idleness(tmp_path: Path) -> None:
     async with database(tmp_path) as db:
         while db.figures().checkpoints == 0:
-            assert db.figures().wal_octets < writer.CHECKPOINT_OCTETS
+            assert db.figures().wal_octets < headroom.CHECKPOINT_OCTETS
             await append(db, 200_000)
             await db.ping()
         assert (tmp_path / "node.db").stat().st_size > 3 << 20
