@@ -25,6 +25,7 @@ from edge.store import migrate, opening, snapshot, wal
 from edge.store.connection import MEDIUM_FAILED, open_writer, primary
 from edge.store.headroom import Headroom
 from edge.store.housekeeping import Housekeeping
+from edge.store.jobs import BulkJob, UnitJob
 from edge.store.marks import Found, Mark, Marks
 from edge.store.migration import Migration
 from edge.store.readers import Readers, ReadJob
@@ -33,7 +34,7 @@ from edge.store.schema import MIGRATIONS
 from edge.store.sightings import Sightings
 from edge.store.snapshot import Progress
 from edge.store.unreadable import Mended, Unreadable
-from edge.store.writer import BulkJob, ControlJob, Figures, Job, UnitJob, Writer
+from edge.store.writer import ControlJob, Figures, Job, Writer
 
 T = TypeVar("T")
 

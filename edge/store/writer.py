@@ -1,8 +1,7 @@
 """The writer thread of one file: the only one that writes and checkpoints (design D5, D6).
 
-Whatever gathered while the last commit ran is the next commit. Each unit runs in a savepoint, so one that fails
-takes nothing with it; rows of one statement go down together. When the commit has returned, and only then, the loop
-is told, once, of everything that was in it.
+Whatever gathered while the last commit ran is the next commit. When it has returned, and only then, the loop is told,
+once, of everything that was in it.
 
 When the disk is full nothing is written but what is urgent (alarms), from the room held back for it (`headroom`).
 """
@@ -21,13 +20,13 @@ from typing import Any
 import msgspec
 
 from edge.contract.errors import StorageFull
-from edge.contract.event import Event
 from edge.contract.gap import Gap
-from edge.contract.store import INCARNATION_SHIFT, Unit
+from edge.contract.store import INCARNATION_SHIFT
 from edge.contract.time import Clock, Stamp
 from edge.store import migrate, opening, wal
 from edge.store.connection import BUSY_MS, FRAME, MEDIUM_FAILED, primary
 from edge.store.headroom import Headroom
+from edge.store.jobs import BulkJob, Done, Savepoints, UnitJob
 from edge.store.marks import Mark, Marks
 from edge.store.place import Place
 from edge.store.unit import WriteUnit
@@ -40,32 +39,6 @@ ALARM_OCTETS = 32 << 20
 """A log so long, although it was just to be brought in, is held by a reader that does not end."""
 FREE_PAGES = 256
 """Fewer free pages are kept for the next rows: giving them back would only wear the card."""
-
-Done = Callable[[Any], None]
-
-
-class UnitJob:
-    """One unit of work, and who waits for it."""
-
-    __slots__ = ("at", "calls", "done", "events", "result", "urgent", "work")
-    size = 1
-
-    def __init__(self, work: Callable[[Unit], Any], done: Done, at: Stamp, *, urgent: bool = False) -> None:
-        self.work, self.done, self.at, self.urgent = work, done, at, urgent
-        self.result: Any = None
-        self.events: Sequence[Event] = ()
-        self.calls: Sequence[Callable[[], None]] = ()
-
-
-class BulkJob:
-    """Rows of one statement, and who waits for them."""
-
-    __slots__ = ("done", "result", "rows", "size", "sql", "urgent")
-
-    def __init__(self, sql: str, rows: Sequence[tuple[object, ...]], done: Done, *, urgent: bool = False) -> None:
-        self.sql, self.rows, self.done, self.urgent = sql, rows, done, urgent
-        self.size = len(rows)
-        self.result: BaseException | None = None
 
 
 class ControlJob:
@@ -116,6 +89,7 @@ class Writer:
         """`conn` is the file's only writing connection; it belongs to the thread from `start` on, and so do the
         index of the WAL and the headroom."""
         self._clock, self._marks, self._finished = clock, marks, finished
+        self._savepoints = Savepoints(conn, clock, marks)
         self._queue: SimpleQueue[Job | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._run, name=f"writer-{path.stem}", daemon=True)
         self._wal = index
@@ -215,7 +189,7 @@ class Writer:
         try:
             self.conn.execute("BEGIN IMMEDIATE")
             pages = self.headroom.pages() if self.headroom.tight and self.failure is None else None
-            self._fill(batch)
+            self._savepoints.run(batch)
             if pages is not None:
                 self.headroom.check_growth(pages)
             self.conn.execute("COMMIT")
@@ -256,67 +230,12 @@ class Writer:
                 break
         self._fail(batch)
 
-    def _fill(self, batch: list[UnitJob | BulkJob]) -> None:
-        groups: dict[str, list[BulkJob]] = {}
-        for job in batch:
-            if isinstance(job, BulkJob):
-                groups.setdefault(job.sql, []).append(job)
-                continue
-            if groups:
-                self._rows(groups)
-                groups = {}
-            self._unit(job)
-        self._rows(groups)
-
-    def _unit(self, job: UnitJob) -> None:
-        """Run one unit in its savepoint. Raises only what ends the whole commit."""
-        unit = WriteUnit(self.conn, job.at, self._clock, self._marks.incarnation)
-        self.conn.execute("SAVEPOINT unit")
-        try:
-            job.result = job.work(unit)
-        except Exception as error:
-            self._still_well(unit.failure)
-            self.conn.execute("ROLLBACK TO unit")
-            job.result = error
-            self.figures.failed_units += 1
-        else:
-            self._still_well(unit.failure)
-            job.events, job.calls = unit.events, unit.calls
-        finally:
-            unit.close()
-        self.conn.execute("RELEASE unit")
-
-    def _still_well(self, failure: sqlite3.Error | None) -> None:
-        """Raise an error of a statement that concerns the medium, whatever the unit made of it."""
-        if failure is not None and (_medium(failure) or not self.conn.in_transaction):
-            raise failure
-
-    def _rows(self, groups: dict[str, list[BulkJob]]) -> None:
-        for sql, jobs in groups.items():
-            if not self._many(sql, [row for job in jobs for row in job.rows], jobs) and len(jobs) > 1:
-                for job in jobs:
-                    self._many(sql, job.rows, [job])
-
-    def _many(self, sql: str, rows: Sequence[tuple[object, ...]], jobs: Sequence[BulkJob]) -> bool:
-        """Put down rows of one statement, or none of them; the jobs then have the error."""
-        self.conn.execute("SAVEPOINT rows")
-        try:
-            self.conn.executemany(sql, rows)
-            error: Exception | None = None
-        except Exception as caught:
-            self._still_well(caught if isinstance(caught, sqlite3.Error) else None)
-            self.conn.execute("ROLLBACK TO rows")
-            error = caught
-        self.conn.execute("RELEASE rows")
-        for job in jobs:
-            job.result = error
-        return error is None
-
     def _count(self, batch: list[UnitJob | BulkJob], took_us: int) -> None:
         figures = self.figures
         figures.commits += 1
         units = sum(isinstance(job, UnitJob) for job in batch)
         figures.units += units
+        figures.failed_units = self._savepoints.failed_units
         figures.rows += sum(job.size for job in batch) - units
         figures.last_commit_us = took_us
         figures.slowest_commit_us = max(figures.slowest_commit_us, took_us)
@@ -492,8 +411,3 @@ class Writer:
             self._broken(error)
         else:
             logger.warning("%s: %s failed: %s", self._thread.name, what, error)
-
-
-def _medium(error: sqlite3.Error) -> bool:
-    """Is it the disk, not the statement?"""
-    return primary(error) == sqlite3.SQLITE_FULL or primary(error) in MEDIUM_FAILED

@@ -1,4 +1,4 @@
-"""The writer thread: what is one commit, what fails with whom, what a full disk does."""
+"""The writer thread: what is one commit, what it counts, what a full disk does."""
 
 from __future__ import annotations
 
@@ -19,35 +19,6 @@ from tests.support.store import database
 from tests.support.things import ADD, THING, Held, add, things
 
 
-async def test_a_failing_unit_is_rolled_back_alone(tmp_path: Path) -> None:
-    heard: list[int] = []
-    called: list[int] = []
-
-    def bad(unit: Unit) -> None:
-        unit.after(lambda: called.append(2))
-        add(2)(unit)
-        raise ValueError("no")
-
-    async with database(tmp_path, extra=[THING], fanout=lambda e: heard.append(e.seq)) as db:
-        with Held(db):
-            waiting = [db.commit(add(1)), db.commit(bad), db.commit(add(3))]
-        results = await asyncio.gather(*waiting, return_exceptions=True)
-        assert [results[0], results[2]] == [1, 3]
-        assert isinstance(results[1], ValueError)
-        assert await db.read(things) == [1, 3]
-        assert (heard, called) == ([1, 3], [])
-        assert db.figures().failed_units == 1
-
-
-async def test_a_statement_that_fails_in_a_unit_takes_nothing_with_it(tmp_path: Path) -> None:
-    async with database(tmp_path, extra=[THING]) as db:
-        with Held(db):
-            waiting = [db.commit(add(1)), db.commit(add(1)), db.commit(add(2))]
-        results = await asyncio.gather(*waiting, return_exceptions=True)
-        assert isinstance(results[1], sqlite3.IntegrityError)
-        assert await db.read(things) == [1, 2]
-
-
 async def test_what_gathers_while_a_commit_runs_is_one_commit(tmp_path: Path) -> None:
     async with database(tmp_path, extra=[THING]) as db:
         with Held(db):
@@ -55,29 +26,6 @@ async def test_what_gathers_while_a_commit_runs_is_one_commit(tmp_path: Path) ->
         assert await asyncio.gather(*waiting) == list(range(50))
         assert db.figures().commits == 1
         assert db.figures().units == 50
-
-
-async def test_rows_of_one_statement_go_down_in_order_and_a_bad_batch_fails_alone(tmp_path: Path) -> None:
-    results: dict[str, BaseException | None] = {}
-    async with database(tmp_path, extra=[THING]) as db:
-        with Held(db):
-            db.bulk(ADD, [(1,), (2,)], lambda error: results.update(a=error))
-            db.bulk(ADD, [(3,), (1,)], lambda error: results.update(b=error))
-            db.bulk(ADD, [(4,)], lambda error: results.update(c=error))
-        await db.ping()
-        assert await db.read(things) == [1, 2, 4]
-    assert results["a"] is None
-    assert results["c"] is None
-    assert isinstance(results["b"], sqlite3.IntegrityError)
-
-
-async def test_rows_queued_before_a_unit_are_there_for_it_and_later_ones_are_not(tmp_path: Path) -> None:
-    async with database(tmp_path, extra=[THING]) as db:
-        with Held(db):
-            db.bulk(ADD, [(1,)], lambda error: None)
-            seen = db.commit(things)
-            db.bulk(ADD, [(2,)], lambda error: None)
-        assert await seen == [1]
 
 
 async def test_a_full_file_makes_the_store_read_only_until_there_is_room(tmp_path: Path) -> None:
@@ -142,19 +90,6 @@ async def test_one_reading_in_a_commit_is_one_wal_frame(tmp_path: Path) -> None:
     frames = frames[1:]
     assert sorted(frames)[len(frames) // 2] == 1
     assert sum(frames) * 4120 / len(frames) <= 5_000
-
-
-async def test_a_value_that_sqlite_cannot_hold_fails_its_rows_only(tmp_path: Path) -> None:
-    results: list[BaseException | None] = []
-    async with database(tmp_path, extra=[THING]) as db:
-        with Held(db):
-            db.bulk(ADD, [(1 << 70,)], results.append)
-            db.bulk(ADD, [(1,)], results.append)
-        await db.ping()
-        assert await db.read(things) == [1]
-        assert not db.read_only
-    assert isinstance(results[0], OverflowError)
-    assert results[1] is None
 
 
 async def test_a_lock_held_by_another_program_stops_writes_until_it_is_gone(tmp_path: Path) -> None:
