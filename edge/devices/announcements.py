@@ -2,7 +2,7 @@
 
 The same payload again is nothing. A message is written to node.db in one unit and its ack waits for it; what is refused
 is in the ledger before its ack. A discovery may only name topics that its publisher may itself use (design §5), and
-what came in by `mqtt.plain_lan` announces nothing of high risk (settled G14).
+what came in by `mqtt.plain_lan` announces nothing of high risk, and changes and withdraws nothing of it (settled G14).
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ from edge.store.devices import Change
 
 PARSER = b"1"
 """Part of every discovery digest: when the parsers learn something, what is announced again is read again."""
+
+_WITHOUT_TLS = "high risk without TLS"
 
 _LIMITED = {
     "too many components": bounds.COMPONENTS,
@@ -69,12 +71,14 @@ class Announcements:
         by = self._admission(message.who)
         if by is None:
             return self._refuse(message, Refused("", "unknown publisher"), acks)
+        plain = message.who.via == PLAIN_LAN
+        if plain and self._registry.routes.closed(message.topic):
+            return self._refuse(message, Refused("", _WITHOUT_TLS, "announced over TLS"), acks)
         if not message.payload:
             source = self._registry.sources.get(message.topic)
             return self._write(self._withdrawn(message.topic), source, acks)
         if len(message.payload) > self._bounds.octets:
             return self._too_large(message, acks)
-        plain = message.who.via == PLAIN_LAN
         digest = _digest(by, message.payload, plain)
         source = self._registry.sources.get(message.topic)
         if source is not None and source.row.digest == digest:
@@ -99,11 +103,13 @@ class Announcements:
         admitted: list[Component] = []
         rights = _Rights(by)
         refused = list(found.refused)
+        plain = message.who.via == PLAIN_LAN
+        taken = self._registry.risky(found, by) if plain else set()
         for one in found.components:
             foreign = rights.foreign(one)
-            risky = self._risky(one) if message.who.via == PLAIN_LAN else ""
+            risky = self._risky(one, taken) if plain else ""
             if risky:
-                refused.append(Refused(one.uid[:64], "high risk without TLS", risky[:128]))
+                refused.append(Refused(one.uid[:64], _WITHOUT_TLS, risky[:128]))
             elif foreign:
                 refused.append(Refused(one.uid[:64], "foreign topic", foreign[:128]))
             else:
@@ -125,9 +131,10 @@ class Announcements:
             self._heard(topic, acks)
         return True
 
-    def _risky(self, component: Component) -> str:
-        """What of a component is of high risk: its kind, or a topic of orders that something of high risk hears too."""
-        if component.cap.risk == "high":
+    def _risky(self, component: Component, taken: set[str]) -> str:
+        """What of a component is of high risk: its kind, what it would take the place of (one of the uids `taken`),
+        or a topic of orders that something of high risk hears too."""
+        if component.cap.risk == "high" or component.uid in taken:
             return component.cap.kind
         return next(filter(self._registry.routes.closed, component.topics()[1]), "")
 

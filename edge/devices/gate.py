@@ -335,7 +335,11 @@ class Gate:
         if device.online() is not True:
             return
         for entry in [one for one in self._open.values() if one.cap.device is device]:
-            if not entry.sent or (entry.cap.what.native and not entry.heard):
+            if not entry.sent and entry.cap.what.risk != self._registry.routes.risk(entry.cap):
+                self._close(entry.order.task_id)
+                text = f"{entry.cap.skill_id} became high risk while the order waited"
+                self._report(entry.order, "failed", reason="high_risk", text=text)
+            elif not entry.sent or (entry.cap.what.native and not entry.heard):
                 self._send(entry)
 
     def _gone(self, cap: Cap) -> None:

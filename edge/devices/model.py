@@ -180,8 +180,11 @@ class Routes:
 
     def __init__(self) -> None:
         self._routes: dict[str, Route] = {}
-        self._risky: dict[Cap, tuple[str, ...]] = {}
+        self._risky: dict[Cap, tuple[tuple[str, ...], tuple[str, ...]]] = {}
+        """(every topic, command topics) of those of high risk, as they were when they came."""
         self._closed: Counter[str] = Counter()
+        self._ordered: Counter[str] = Counter()
+        """Command topics of what is of high risk; a native device's tasks are not among them."""
         self.on_change: list[Callable[[], None]] = []
         """Called whenever topics come or go."""
 
@@ -198,10 +201,22 @@ class Routes:
         return CLASSES[max(ranks, default=0)]
 
     def closed(self, topic: str) -> bool:
-        """Whether a topic carries states, orders or tasks of a capability of high risk."""
+        """Whether a topic carries states, orders, tasks or the announcement of a capability of high risk."""
         if topic in self._closed:
             return True
         return topic.startswith(native.ROOT) and native.task_topic_of(topic) in self._closed
+
+    def risk(self, cap: Cap) -> str:
+        """The risk of ordering a capability: of the riskiest that has to do with the topic it is ordered by.
+
+        All capabilities of a native device are ordered by one topic, and the device tells them apart.
+        """
+        writer = cap.component.writer
+        if cap.what.native:
+            shared = _tasks(cap) in self._ordered
+        else:
+            shared = writer is not None and self.closed(writer.topic)
+        return "high" if shared else cap.what.risk
 
     def get(self, topic: str) -> Route | None:
         """The route of a topic."""
@@ -217,8 +232,9 @@ class Routes:
         for index, one in enumerate(cap.component.availability.topics):
             self._at(one.topic).presences[cap, index] = None
         if cap.what.risk == "high":
-            self._risky[cap] = _topics(cap)
-            self._closed.update(self._risky[cap])
+            every, orders = self._risky[cap] = _topics(cap), tuple(cap.component.topics()[1])
+            self._closed.update(every)
+            self._ordered.update(orders)
         self._changed()
 
     def remove(self, cap: Cap) -> None:
@@ -227,10 +243,12 @@ class Routes:
             self._gone(cap.component.reader.topic, cap)
         for index, one in enumerate(cap.component.availability.topics):
             self._gone(one.topic, cap, index)
-        for topic in self._risky.pop(cap, ()):
-            self._closed[topic] -= 1
-            if not self._closed[topic]:
-                del self._closed[topic]
+        every, orders = self._risky.pop(cap, ((), ()))
+        for counted, topics in ((self._closed, every), (self._ordered, orders)):
+            for topic in topics:
+                counted[topic] -= 1
+                if not counted[topic]:
+                    del counted[topic]
         self._changed()
 
     def _changed(self) -> None:
@@ -253,10 +271,14 @@ class Routes:
 
 
 def _topics(cap: Cap) -> tuple[str, ...]:
-    """Every topic by which a capability is read, told and ordered; a native one's tasks are those of its device."""
+    """Every topic by which a capability is announced, read, told and ordered."""
     says, hears = cap.component.topics()
-    tasks = [native.task_topic(cap.device.row.native or cap.device.slug)] if cap.what.native else []
-    return (*says, *hears, *tasks)
+    return (cap.source, *says, *hears, *([_tasks(cap)] if cap.what.native else []))
+
+
+def _tasks(cap: Cap) -> str:
+    """The topic of a native device's tasks, whichever capability they are for."""
+    return native.task_topic(cap.device.row.native or cap.device.slug)
 
 
 def word(presence: Presence, payload: Payload) -> bool | None:

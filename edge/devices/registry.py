@@ -140,18 +140,21 @@ class Registry:
         return None if cap is None else self.skill_of(cap)
 
     def skill_of(self, cap: Cap) -> Skill:
-        """A capability as callers see it. A value past its `expire_after` is unknown again."""
+        """A capability as callers see it. A value past its `expire_after` is unknown again.
+
+        Its risk is that of the topic it is ordered by: who may order a switch has no lock by it, whichever came first.
+        """
         return self._skill(cap, cap.device.online(), cap.device.default_skill())
 
     def _skill(self, cap: Cap, device_online: bool | None, default: str) -> Skill:
         device, latest, own = cap.device, cap.latest, cap.online()
-        expired = self._expired(cap)
+        expired, what, risk = self._expired(cap), cap.what, self.routes.risk(cap)
         return Skill(
             id=cap.skill_id,
             device=device.slug,
             device_name=device.title,
             aid=device.aid,
-            cap=cap.what,
+            cap=what if what.risk == risk else msgspec.structs.replace(what, risk=risk),
             value=None if latest is None or expired else latest.value,
             at=None if latest is None else moment(latest, self.clock),
             online=False if expired else device_online if own is None else own,
@@ -315,17 +318,29 @@ class Registry:
             change.hardware = [(one, device.slug) for one in sorted(device.hardware)]
             change.capabilities = [cap.row() for cap in device.caps.values()]
 
-    def _device_for(self, found: Found, by: Admission) -> tuple[Device, bool]:
-        """The device that is meant, and whether it is new."""
+    def risky(self, found: Found, by: Admission) -> set[str]:
+        """Uids of what is of high risk now, on the device that an announcement means."""
+        device = self._known(found, by)
+        return set() if device is None else {cap.component.uid for cap in device.present() if cap.what.risk == "high"}
+
+    def _known(self, found: Found, by: Admission) -> Device | None:
+        """The device that is meant, if there is one."""
         who = publisher(by)
         for one in _ids(found, who):
             for spelled in (one, f"{one}@{who}"):
                 device = self._hardware.get(spelled)
                 if device is not None and self._speaks_for(by, device):
-                    return device, False
+                    return device
         own = self._by_aid.get(who)
         if own is not None and own.state != FORGOTTEN and not everything(by) and self._vacant(own, found):
-            return own, False
+            return own
+        return None
+
+    def _device_for(self, found: Found, by: Admission) -> tuple[Device, bool]:
+        """The device that is meant, and whether it is new."""
+        device, who = self._known(found, by), publisher(by)
+        if device is not None:
+            return device, False
         mine = sum(1 for device in self._devices.values() if device.row.publisher == who and device.state != FORGOTTEN)
         if mine >= self.limits[bounds.DEVICES_PER_PUBLISHER]:
             self.limits.hit(bounds.DEVICES_PER_PUBLISHER)

@@ -329,7 +329,7 @@ class DeviceService:
             kind=what.kind,
             value_type=what.value_type,
             unit=what.unit,
-            risk=what.risk,
+            risk=self._registry.routes.risk(cap),
             readable=what.readable,
             writable=what.writable,
             minimum=what.minimum,

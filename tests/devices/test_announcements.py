@@ -260,18 +260,96 @@ async def test_what_came_without_tls_gives_no_other_name_to_the_orders_of_a_lock
 
 
 async def test_what_came_without_tls_announces_nothing_of_high_risk(tmp_path: Path) -> None:
-    """Settled G14. The same words over TLS are another announcement, and so are they when TLS is gone again."""
+    """Settled G14. The same words over TLS are another announcement."""
     async with house(tmp_path) as h:
         who = await h.add("dev")
         plain = msgspec.structs.replace(who, via=PLAIN_LAN)
         announced = {
             "capabilities": [{"name": "t", "value_type": "number"}, {"name": "bolt", "kind": "lock", "writable": True}]
         }
-        for via, skills in ((plain, ["dev.t"]), (who, ["dev.bolt", "dev.t"]), (plain, ["dev.t"])):
+        for via, skills in ((plain, ["dev.t"]), (who, ["dev.bolt", "dev.t"])):
             assert (await h.say(via, "aun/v1/dev/announce", announced, retain=True)).acked
             assert sorted(skill.id for skill in h.registry.skills()) == skills
-        assert await h.drops() == {("discovery", "high risk without TLS"): 2}
-        shown = await h.call("device.show", DeviceNamed(name="dev"))
-        assert [(line.component, line.reason, line.detail) for line in shown.refused] == [
-            ("bolt", "high risk without TLS", "lock")
+            shown = (await h.call("device.show", DeviceNamed(name="dev"))).refused
+            refused = [(line.component, line.reason, line.detail) for line in shown]
+            assert refused == [("bolt", "high risk without TLS", "lock")] * (via is plain)
+        assert await h.drops() == {("discovery", "high risk without TLS"): 1}
+
+
+async def test_what_came_without_tls_takes_no_lock_away(tmp_path: Path) -> None:
+    """Settled G14: with the lock gone its topics would be open to whoever withdrew it."""
+    async with house(tmp_path) as h:
+        who = await h.add("dev")
+        plain = msgspec.structs.replace(who, via=PLAIN_LAN)
+        announced = {"capabilities": [{"name": "bolt", "kind": "lock", "writable": True}]}
+        assert (await h.say(who, "aun/v1/dev/announce", announced, retain=True)).acked
+        for said in ("", announced, {"capabilities": [{"name": "t", "value_type": "number"}]}):
+            assert (await h.say(plain, "aun/v1/dev/announce", said, retain=True)).acked
+            assert [skill.id for skill in h.registry.skills()] == ["dev.bolt"]
+        assert await h.drops() == {("discovery", "high risk without TLS"): 3}
+        assert (await h.say(who, "aun/v1/dev/announce", "", retain=True)).acked
+        assert h.registry.skills() == []
+
+
+async def test_what_came_without_tls_takes_no_place_of_a_lock(tmp_path: Path) -> None:
+    """Settled G14: the same id by another topic would turn the lock into what only reads, and open its topics."""
+    async with house(tmp_path) as h:
+        who = await h.add("bridge", admin=True)
+        plain = msgspec.structs.replace(who, via=PLAIN_LAN)
+        device = {"ids": ["x"], "name": "Door"}
+        lock = {"unique_id": "l1", "command_topic": "door/set", "state_topic": "door/state", "device": device}
+        assert (await h.say(who, "homeassistant/lock/bridge/l1/config", lock, retain=True)).acked
+        parts = {
+            "a": {"p": "lock", "unique_id": "l1", "state_topic": "lamp/state"},
+            "b": {"p": "sensor", "unique_id": "t1", "state_topic": "lamp/t"},
+        }
+        config = {"dev": device, "cmps": parts}
+        assert (await h.say(plain, "homeassistant/device/bridge/config", config, retain=True)).acked
+        risks = {"lock:l1": "high", "sensor:t1": "low"}
+        assert {cap.component.uid: cap.what.risk for cap in h.registry.caps()} == risks
+        assert h.registry.routes.closed("door/set")
+        assert (await h.say(who, "homeassistant/device/bridge/config", config, retain=True)).acked
+        assert {cap.component.uid: cap.what.risk for cap in h.registry.caps()} == dict.fromkeys(risks, "low")
+
+
+@pytest.mark.parametrize("first", ["switch", "lock"])
+async def test_a_switch_on_the_topic_of_a_lock_has_its_risk_whichever_was_announced_first(
+    tmp_path: Path, first: str
+) -> None:
+    """Design D24: who may order a switch without a grant would have the lock by it."""
+    async with house(tmp_path) as h:
+        who = await h.add("bridge", admin=True)
+        switch = {"unique_id": "s1", "command_topic": "door/set", "state_topic": "lamp/state", "payload_on": "UNLOCK"}
+        lock = {"unique_id": "l1", "command_topic": "door/set", "state_topic": "door/state"}
+        said = [("switch", "s1", switch), ("lock", "l1", lock)]
+        for kind, uid, config in said if first == "switch" else reversed(said):
+            assert (await h.say(who, f"homeassistant/{kind}/bridge/{uid}/config", config, retain=True)).acked
+        assert {skill.cap.kind: skill.cap.risk for skill in h.registry.skills()} == {"switch": "high", "lock": "high"}
+        assert {line.kind: line.risk for line in await h.call("cap.list")} == {"switch": "high", "lock": "high"}
+        (alias,) = [skill for skill in h.registry.skills() if skill.cap.kind == "switch"]
+        assert not h.grants.may_act("alice.edge.test", alias)
+        assert (await h.say(who, "homeassistant/lock/bridge/l1/config", "", retain=True)).acked
+        assert [skill.cap.risk for skill in h.registry.skills()] == ["low"]
+
+
+async def test_a_native_device_keeps_the_risk_of_each_capability(tmp_path: Path) -> None:
+    """Its tasks share one topic and it tells them apart; an alias of that topic or a lock that hears it does not."""
+    async with house(tmp_path) as h:
+        who = await h.add("dev")
+        caps = [
+            {"name": "bolt", "kind": "lock", "writable": True},
+            {"name": "lamp", "kind": "switch", "writable": True},
         ]
+        assert (await h.say(who, "aun/v1/dev/announce", {"capabilities": caps}, retain=True)).acked
+        lamp = await h.add("lamp")
+        assert (await h.say(lamp, "aun/v1/lamp/announce", {"capabilities": caps[1:]}, retain=True)).acked
+        bridge = await h.add("bridge", admin=True)
+        alias = {"unique_id": "s1", "command_topic": "aun/v1/dev/task", "name": "alias"}
+        assert (await h.say(bridge, "homeassistant/switch/bridge/s1/config", alias, retain=True)).acked
+        risks = {skill.id: skill.cap.risk for skill in h.registry.skills()}
+        (other,) = risks.keys() - {"dev.bolt", "dev.lamp", "lamp.lamp"}
+        assert risks == {"dev.bolt": "high", "dev.lamp": "low", "lamp.lamp": "low", other: "high"}
+        lock = {"unique_id": "l1", "command_topic": "aun/v1/lamp/task", "name": "lock"}
+        assert (await h.say(bridge, "homeassistant/lock/bridge/l1/config", lock, retain=True)).acked
+        risks = {skill.id: skill.cap.risk for skill in h.registry.skills()}
+        assert (risks["lamp.lamp"], risks["dev.lamp"]) == ("high", "low")

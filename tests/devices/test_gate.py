@@ -293,6 +293,19 @@ async def test_an_order_for_a_device_that_is_offline_goes_out_once_when_it_is_ba
         assert h.tasks.last("T1").state == "completed"
 
 
+async def test_an_order_that_waits_does_not_become_one_for_a_lock(tmp_path: Path) -> None:
+    """It was allowed for a switch; meanwhile a lock was announced on the switch's topic (design D24)."""
+    async with house(tmp_path) as h:
+        who = await entity(h, "switch", avty_t="dev/alive", uniq_id="s")
+        await h.say(who, "dev/alive", "offline")
+        assert (await h.order("T1", "dev.switch", "on")).reason == "device_offline"
+        lock = {"name": "Lock", "cmd_t": "dev/set", "uniq_id": "l"}
+        assert (await h.say(who, "homeassistant/lock/dev/config", lock, retain=True)).acked
+        await h.say(who, "dev/alive", "online")
+        report = h.tasks.last("T1")
+        assert (report.state, report.reason, commands(h)) == ("failed", "high_risk", [])
+
+
 async def test_an_order_waits_for_an_offline_device_no_longer_than_the_limit(tmp_path: Path) -> None:
     async with house(tmp_path, limits=Limits({"devices.hold_s": 60})) as h:
         who = await entity(h, "switch", avty_t="dev/alive")

@@ -126,6 +126,35 @@ async def nothing_of_high_risk(folder: Path) -> None:
         await until(lambda: node.house.gate.skill("bridge-2.lock").value is not None)  # type: ignore[union-attr]
 
 
+async def no_way_round(folder: Path) -> None:
+    """Whoever comes in without TLS has no other name for a lock, announced before it, and takes none away."""
+    sets = ("mqtt.plain_lan=home", "mqtt.plain_lan_port=0", "mqtt.tls_listen=127.0.0.1:0")
+    async with running(folder, *sets) as node:
+        bridge = await ask(node, "device.add", name="bridge", admin=True)
+        await until(lambda: "mqtt_plain" in node.endpoints)
+        plain = ("mosquitto_pub", *door(HOME, int(node.endpoints["mqtt_plain"].rsplit(":", 1)[1]), bridge), "-V", "5")
+        trust = ("--cafile", str(node.house.identity.tls_ca))
+        safe = ("mosquitto_pub", *door("localhost", int(node.endpoints["mqtts"].rsplit(":", 1)[1]), bridge), *trust)
+        alias = {"name": "Lamp", "uniq_id": "a", "cmd_t": LOCK["cmd_t"], "pl_on": "UNLOCK"}
+        assert await client(*plain, "-r", "-t", "homeassistant/switch/bridge/a/config", "-m", json.dumps(alias)) == (
+            0,
+            "",
+        )
+        await until(lambda: node.house.gate.skills())
+        (lamp,) = node.house.gate.skills()
+        assert lamp.cap.risk == "low"
+        topic = "homeassistant/lock/bridge/l/config"
+        assert await client(*safe, "-r", "-t", topic, "-m", json.dumps(LOCK)) == (0, "")
+        await until(lambda: len(node.house.gate.skills()) == 2)
+        assert [skill.cap.risk for skill in node.house.gate.skills()] == ["high", "high"]
+        for payload in (["-n"], ["-m", json.dumps({**LOCK, "cmd_t": "else/set"})]):
+            code, said = await client(*plain, "-r", "-t", topic, *payload)
+            assert "ot authorized" in said, (code, said)
+        code, said = await client(*plain, "-t", LOCK["cmd_t"], "-m", "UNLOCK")
+        assert "ot authorized" in said, (code, said)
+        assert {skill.cap.kind for skill in node.house.gate.skills()} == {"lock", "switch"}
+
+
 async def addresses_come_and_go(folder: Path) -> None:
     """An address that comes later is opened, one that goes is shut, and what turns into a WAN is shut."""
     async with running(folder, "mqtt.plain_lan=home", "mqtt.plain_lan_port=0") as node:
@@ -160,7 +189,7 @@ async def never_on_a_wan(folder: Path) -> None:
 
 async def main(folder: Path) -> None:
     interfaces()
-    for scenario in (devices_come_in, nothing_of_high_risk, addresses_come_and_go, never_on_a_wan):
+    for scenario in (devices_come_in, nothing_of_high_risk, no_way_round, addresses_come_and_go, never_on_a_wan):
         await scenario(folder / scenario.__name__)
         print(scenario.__name__, flush=True)
 

@@ -72,4 +72,10 @@ def test_on_real_interfaces(tmp_path: Path) -> None:
     scenario = [sys.executable, "-m", "tests.node.plain_lan_scenario", str(tmp_path)]
     done = subprocess.run([*alone, *scenario], capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr[-6000:]}"
-    assert done.stdout.split() == ["devices_come_in", "nothing_of_high_risk", "addresses_come_and_go", "never_on_a_wan"]
+    assert done.stdout.split() == [
+        "devices_come_in",
+        "nothing_of_high_risk",
+        "no_way_round",
+        "addresses_come_and_go",
+        "never_on_a_wan",
+    ]
