@@ -33,6 +33,10 @@ _MESSAGE = """CREATE TABLE message (id INTEGER PRIMARY KEY, aid TEXT NOT NULL, s
     mono_us INTEGER NOT NULL, payload BLOB NOT NULL) STRICT"""
 _INBOX = """CREATE TABLE message_inbox (aid TEXT PRIMARY KEY, rows INTEGER NOT NULL, octets INTEGER NOT NULL)
     STRICT, WITHOUT ROWID"""
+_SHARE = """CREATE TABLE message_share (aid TEXT NOT NULL, sender TEXT NOT NULL, rows INTEGER NOT NULL,
+    octets INTEGER NOT NULL, PRIMARY KEY (aid, sender)) STRICT, WITHOUT ROWID"""
+_SHARES = """INSERT INTO message_share SELECT aid, sender, count(*), sum(length(payload)) FROM message
+    GROUP BY aid, sender"""
 _CURSORS_OF = """CREATE TABLE message_cursor (aid TEXT NOT NULL, device TEXT NOT NULL, slot TEXT NOT NULL,
     sender TEXT NOT NULL, seq INTEGER NOT NULL, PRIMARY KEY (aid, device, slot, sender)) STRICT, WITHOUT ROWID"""
 _READER = """CREATE TABLE message_reader (aid TEXT NOT NULL, device TEXT NOT NULL, slot TEXT NOT NULL,
@@ -53,6 +57,7 @@ _INDICES = (
 MIGRATIONS = [
     statements("node", "messages-001", _MESSAGE, _INBOX, _CURSORS_OF, _READER, _SPK, _PREKEY, _REPLY, *_INDICES),
     statements("node", "messages-002", "ALTER TABLE message_reply ADD COLUMN sealed INTEGER NOT NULL DEFAULT 0"),
+    statements("node", "messages-003", _SHARE, _SHARES),
 ]
 
 _COLUMNS = (
@@ -63,6 +68,11 @@ _GROWN = """INSERT INTO message_inbox (aid, rows, octets) VALUES (?, 1, ?)
     ON CONFLICT DO UPDATE SET rows = rows + 1, octets = octets + excluded.octets"""
 _SHRUNK = "UPDATE message_inbox SET rows = rows - ?, octets = octets - ? WHERE aid = ?"
 _USAGE = "SELECT rows, octets FROM message_inbox WHERE aid = ?"
+_HELD_MORE = """INSERT INTO message_share (aid, sender, rows, octets) VALUES (?, ?, 1, ?)
+    ON CONFLICT DO UPDATE SET rows = rows + 1, octets = octets + excluded.octets"""
+_HELD_LESS = "UPDATE message_share SET rows = rows - ?, octets = octets - ? WHERE aid = ? AND sender = ?"
+_HELD_NONE = "DELETE FROM message_share WHERE aid = ? AND sender = ? AND rows <= 0"
+_HELD = "SELECT rows, octets FROM message_share WHERE aid = ? AND sender = ?"
 _LAST_OF = "SELECT coalesce(max(seq), 0) FROM message WHERE aid = ? AND sender = ?"
 _FIND = f"SELECT {_COLUMNS} FROM message WHERE message_id = ? AND sender = ? ORDER BY id"
 _KNOWN_ID = "SELECT 1 FROM message WHERE message_id = ? LIMIT 1"
@@ -96,9 +106,10 @@ _ACKED = "SELECT 1 FROM message_cursor WHERE aid = ? AND sender IN ('', ?) AND s
 _BOOT = "SELECT boot FROM message_reader WHERE aid = ? AND device = ? AND slot = ?"
 _SET_BOOT = "INSERT OR IGNORE INTO message_reader (aid, device, slot, boot) VALUES (?, ?, ?, ?)"
 _BURY = "UPDATE message SET kind = ?, flags = ?, payload = ? WHERE aid = ? AND seq = ?"
-_TAKE_OUT = "DELETE FROM message WHERE aid = ? AND seq = ? RETURNING length(payload)"
+_TAKE_OUT = "DELETE FROM message WHERE aid = ? AND seq = ? RETURNING sender, length(payload)"
 _OLDEST = "SELECT id, boot, mono_us FROM message ORDER BY id LIMIT ?"
-_EXPIRING = "SELECT aid, max(seq), count(*), sum(length(payload)) FROM message WHERE id <= ? GROUP BY +aid"
+_EXPIRING = """SELECT aid, sender, max(seq), count(*), sum(length(payload)) FROM message WHERE id <= ?
+    GROUP BY +aid, +sender"""
 _EXPIRE = "DELETE FROM message WHERE id <= ?"
 _FORGET_CURSORS = "DELETE FROM message_cursor WHERE aid = ? AND sender > '' AND seq <= ?"
 _PUT_SPK = """INSERT INTO message_spk (aid, device, spk_id, spk_pk, signature, made_s, at_ms)
@@ -197,12 +208,19 @@ def add(unit: Unit, message: Message) -> int:
         ),
     )
     unit.run(_GROWN, (message.aid, len(message.payload)))
+    unit.run(_HELD_MORE, (message.aid, message.sender, len(message.payload)))
     return seq
 
 
 def usage(unit: Unit, aid: str) -> tuple[int, int]:
     """Rows and payload bytes of an inbox."""
     found = unit.run(_USAGE, (aid,))
+    return cast("tuple[int, int]", found[0]) if found else (0, 0)
+
+
+def held(unit: Unit, aid: str, sender: str) -> tuple[int, int]:
+    """Rows and payload bytes that one sender has in an inbox."""
+    found = unit.run(_HELD, (aid, sender))
     return cast("tuple[int, int]", found[0]) if found else (0, 0)
 
 
@@ -327,7 +345,7 @@ def freeze(unit: Unit, reader: Reader) -> int:
 def bury(unit: Unit, row: Message, kind: str, payload: bytes) -> None:
     """Replace a row by a tombstone at the same number."""
     unit.run(_BURY, (kind, (row.flags & SYNC) | RECALLED, payload, row.aid, row.seq))
-    unit.run(_SHRUNK, (0, len(row.payload) - len(payload), row.aid))
+    _shrink(unit, row.aid, row.sender, 0, len(row.payload) - len(payload))
 
 
 def oldest(unit: Unit, rows: int) -> list[tuple[int, Stamp]]:
@@ -338,14 +356,17 @@ def oldest(unit: Unit, rows: int) -> list[tuple[int, Stamp]]:
 
 def expire(unit: Unit, through_id: int) -> int:
     """Remove every row up to this row id and raise the floors of their inboxes; how many."""
-    gone = cast("list[tuple[str, int, int, int]]", unit.run(_EXPIRING, (through_id,)))
+    gone = cast("list[tuple[str, str, int, int, int]]", unit.run(_EXPIRING, (through_id,)))
     unit.run(_EXPIRE, (through_id,))
+    floors: dict[str, int] = {}
+    for aid, sender, seq, count, octets in gone:
+        _shrink(unit, aid, sender, count, octets)
+        floors[aid] = max(seq, floors.get(aid, 0))
     log = unit.log(INBOX)
-    for aid, seq, count, octets in gone:
+    for aid, seq in floors.items():
         log.raise_floor(aid, seq)
-        unit.run(_SHRUNK, (count, octets, aid))
         unit.run(_FORGET_CURSORS, (aid, seq))
-    return sum(count for _, _, count, _ in gone)
+    return sum(count for _, _, _, count, _ in gone)
 
 
 def put_spk(unit: Unit, aid: str, spk: Spk, at_ms: int) -> None:
@@ -384,6 +405,14 @@ def paid(unit: Unit, task_id: str) -> None:
     unit.run(_PAID, (task_id,))
 
 
+def _shrink(unit: Unit, aid: str, sender: str, rows: int, octets: int) -> None:
+    """So much of this sender is no longer in the inbox."""
+    unit.run(_SHRUNK, (rows, octets, aid))
+    unit.run(_HELD_LESS, (rows, octets, aid, sender))
+    if rows:
+        unit.run(_HELD_NONE, (aid, sender))
+
+
 def _between(unit: Unit, reader: Reader, first: int, last: int, sender: str) -> list[Message]:
     if sender:
         found = unit.run(_PEER_ROWS, (reader.aid, sender, first, last, reader.device))
@@ -400,8 +429,8 @@ def _take_out(unit: Unit, aid: str, seqs: Sequence[int]) -> int:
     """Remove rows that cannot be read and declare them lost; their numbers stay empty. How many there still were."""
     count = 0
     for seq in seqs:
-        for (octets,) in unit.run(_TAKE_OUT, (aid, seq)):
-            unit.run(_SHRUNK, (1, octets, aid))
+        for sender, octets in cast("list[tuple[str, int]]", unit.run(_TAKE_OUT, (aid, seq))):
+            _shrink(unit, aid, sender, 1, octets)
             lose(unit, INBOX, aid, seq)
             count += 1
     return count

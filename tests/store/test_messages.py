@@ -59,6 +59,44 @@ async def test_the_size_of_an_inbox_follows_what_is_in_it(tmp_path: Path) -> Non
         assert await node.read(lambda unit: messages.floor(unit, BOB)) == 2
 
 
+async def test_what_each_sender_holds_of_an_inbox_follows_what_is_in_it(tmp_path: Path) -> None:
+    async with database(tmp_path) as node:
+
+        async def held() -> dict[str, tuple[int, int]]:
+            rows = await node.read(lambda unit: unit.run("SELECT sender FROM message_share"))
+            names = [str(sender) for (sender,) in rows]
+            return {name: await node.read(lambda unit, name=name: messages.held(unit, BOB, name)) for name in names}
+
+        for sender in ("alice", "carol", "alice", "carol", "carol"):
+            await node.commit(lambda unit, sender=sender: messages.add(unit, row(sender)))
+        assert await held() == {"alice": (2, 16), "carol": (3, 24)}
+        [first, *_], _ = await node.read(lambda unit: messages.after(unit, READER, 0, rows=9, octets=99))
+        await node.commit(lambda unit: messages.bury(unit, first, "message.recalled", b"{}"))
+        assert await held() == {"alice": (2, 10), "carol": (3, 24)}
+        assert await node.commit(lambda unit: messages.expire(unit, 4)) == 4
+        assert await held() == {"carol": (1, 8)}
+        assert await node.read(lambda unit: messages.floor(unit, BOB)) == 4
+        assert await node.read(lambda unit: messages.held(unit, BOB, "alice")) == (0, 0)
+        await node.commit(lambda unit: messages._take_out(unit, BOB, [5]))
+        assert await held() == {}
+        assert await node.read(lambda unit: messages.usage(unit, BOB)) == (0, 0)
+
+
+async def test_what_senders_hold_is_counted_when_a_store_of_before_is_opened(tmp_path: Path) -> None:
+    async with database(tmp_path) as node:
+        for sender in ("alice", "carol", "alice"):
+            await node.commit(lambda unit, sender=sender: messages.add(unit, row(sender)))
+
+        def older(unit: Unit) -> None:
+            unit.run("DROP TABLE message_share")
+            unit.run("DELETE FROM migration WHERE name = 'messages-003'")
+
+        await node.commit(older)
+    async with database(tmp_path) as node:
+        assert await node.read(lambda unit: messages.held(unit, BOB, "alice")) == (2, 16)
+        assert await node.read(lambda unit: messages.held(unit, BOB, "carol")) == (1, 8)
+
+
 async def test_senders_are_found_without_reading_their_messages(tmp_path: Path) -> None:
     async with database(tmp_path) as node:
 
@@ -90,6 +128,7 @@ async def test_no_question_about_an_inbox_reads_the_whole_table(tmp_path: Path) 
         messages._KNOWN_ID: ("m",),
         messages._COVERED: (BOB, 0, 9),
         messages._EXPIRING: (9,),
+        messages._HELD: (BOB, "alice"),
     }
     async with database(tmp_path) as node:
         for sql, args in questions.items():

@@ -125,26 +125,40 @@ class PostService:
             if (again := _again(unit, message, self._memory.life)) is not None:
                 return again
             self._drafts.accept(unit, draft)
-            self._room(unit, message, draft.who)
+            self._room(unit, draft.who, draft.parts)
             numbers = [_put(unit, part, at, newest if not part.own else 0) for part in draft.parts]
             unit.after(lambda: self._stored(message, numbers[0], draft.who))
             return _sent(message, numbers[0], status)
 
         return await self._node.commit(work)
 
-    def _room(self, unit: Unit, message: Delivery, who: Principal) -> None:
-        """Raises `RateLimited` when the inbox is full. Whoever fills it keeps no alarm of ours out of it."""
-        rows, octets = messages.usage(unit, message.to)
-        octets += len(message.payload)
-        over = [r.INBOX_ROWS] * (rows >= self._limits[r.INBOX_ROWS])
-        over += [r.INBOX_OCTETS] * (octets > self._limits[r.INBOX_OCTETS])
-        if not over:
-            return
-        part = (100 + self._limits[r.INBOX_RESERVE]) / 100
-        whole = rows < self._limits[r.INBOX_ROWS] * part and octets <= self._limits[r.INBOX_OCTETS] * part
-        if who.via != "node" or not whole:
-            raise self._limits.refuse(over[0], message.to)
-        self._limits.hit(r.INBOX_RESERVE)
+    def _room(self, unit: Unit, who: Principal, parts: Sequence[Delivery]) -> None:
+        """Raises `RateLimited` when an inbox has no room for its parts of a message; then nothing of it is kept."""
+        sizes: dict[str, list[int]] = {}
+        for part in parts:
+            sizes.setdefault(inbox_of(part), []).append(len(part.payload))
+        for aid, octets in sizes.items():
+            self._room_in(unit, aid, who, (len(octets), sum(octets)))
+
+    def _room_in(self, unit: Unit, aid: str, who: Principal, more: tuple[int, int]) -> None:
+        """Whoever fills an inbox keeps no alarm of ours out of it, and by himself nobody else who writes to its owner.
+
+        The first sender may hold half of it, the next half of the rest: it takes many to fill one, and whoever has
+        nothing there gets one message in as long as it is not full. Sizes are rows and bytes of payload.
+        """
+        ours, reserve = who.via == "node", False
+        used, held = messages.usage(unit, aid), messages.held(unit, aid, who.aid)
+        for bound, have, own, add in zip((r.INBOX_ROWS, r.INBOX_OCTETS), used, held, more, strict=True):
+            most, need = self._limits[bound], have + add
+            if need > (most * (100 + self._limits[r.INBOX_RESERVE]) / 100 if ours else most):
+                raise self._limits.refuse(bound, aid)
+            reserve |= need > most
+            left = most - (have - own)
+            shared = not ours and who.aid != aid and own > 0
+            if shared and (own + add) * 100 > left * self._limits[r.INBOX_SHARE]:
+                raise self._limits.refuse(r.INBOX_SHARE, f"of {left} {bound.unit} in the inbox of {aid}")
+        if reserve:
+            self._limits.hit(r.INBOX_RESERVE)
 
     # Queue.
 
@@ -161,6 +175,7 @@ class PostService:
             if (again := _again(unit, message, self._memory.life)) is not None:
                 return again
             self._drafts.accept(unit, draft)
+            self._room(unit, draft.who, draft.parts[1:])
             stored = messages.last_of(unit, message.to, message.sender)
             seq = unit.log(messages.INBOX).number(message.to)
             linked = _linked(message, seq, newest, stored)

@@ -22,8 +22,11 @@ PAGE_ROWS = declare("message.page_rows", 200, "messages", "in one page; more is 
 PAGE_OCTETS = declare("message.page_octets", 900_000, "bytes", "of one page with all its fields; more is cut", None)
 INBOX_ROWS = declare("message.inbox_rows", 100_000, "messages", "kept for one recipient", RateLimited)
 INBOX_OCTETS = declare("message.inbox_octets", 64 << 20, "bytes", "of payload kept for one recipient", RateLimited)
+INBOX_SHARE = declare(
+    "message.inbox_share", 50, "percent", "one sender may hold of what the others leave of these two", RateLimited
+)
 INBOX_RESERVE = declare(
-    "message.inbox_reserve", 10, "percent", "above these two for what our devices and services say, as alarms do", None
+    "message.inbox_reserve", 10, "percent", "above those two for what our devices and services say, as alarms do", None
 )
 TTL = declare("message.ttl_s", 86_400, "seconds", "a message is kept; then it ages out", None)
 RECALL_TIME = declare("message.recall_s", 120, "seconds", "after sending in which a message can be recalled", None)

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from edge.contract.store import INCARNATION_SHIFT
+from edge.contract.store import INCARNATION_SHIFT, Unit
 from edge.services.message.records import RING_ROWS
-from edge.store import ledger
+from edge.store import ledger, messages
 from tests.support.messaging import ALICE, BOB, CAROL, Client, post_office
 
 RING = 3
@@ -257,6 +257,22 @@ class Inbox(RuleBasedStateMachine):
         self.do(self.post.rest())
         gaps = self.do(self.post.node.read(lambda unit: ledger.gaps(unit, "inbox", BOB)))
         assert sorted((gap.first, gap.last, gap.count) for gap in gaps) == sorted(self.lost)
+
+    @invariant()
+    def counted(self) -> None:
+        """What an inbox and each sender in it are said to hold is what is there."""
+        if not hasattr(self, "post"):
+            return
+
+        def look(unit: Unit) -> tuple[Any, ...]:
+            held = "SELECT sender, count(*), sum(length(payload)) FROM message WHERE aid = ? GROUP BY sender"
+            there = unit.run(held, (BOB,))
+            said = [(sender, *messages.held(unit, BOB, str(sender))) for sender, _, _ in there]
+            return there, said, messages.usage(unit, BOB)
+
+        there, said, usage = self.do(self.post.node.read(look))
+        assert said == there
+        assert usage == (sum(rows for _, rows, _ in there), sum(octets for _, _, octets in there))
 
     def teardown(self) -> None:
         if hasattr(self, "held"):

@@ -19,6 +19,7 @@ from edge.contract.errors import (
 from edge.contract.principal import AGENT_SCOPES, GUEST, Kind, Principal
 from edge.contract.time import SECOND
 from edge.contract.wire import dumps
+from edge.store import messages
 from tests.services.message.envelopes import envelope, publish_key
 from tests.support.messaging import ALICE, BOB, CAROL, HI, PEER, Client, post_office
 
@@ -35,6 +36,17 @@ OFFER = {
 async def texts(client: Client, **more: Any) -> list[str]:
     page = await client.call("message.pull", **more)
     return [row["payload"]["text"] for row in page["messages"]]
+
+
+async def until_refused(client: Client, payload: dict[str, Any]) -> tuple[int, RateLimited]:
+    """How many messages went in, and why no more did."""
+    accepted = 0
+    while True:
+        try:
+            await client.send(BOB, payload)
+        except RateLimited as over:
+            return accepted, over
+        accepted += 1
 
 
 @pytest.mark.seed("S0-030", "S0-031")
@@ -243,7 +255,7 @@ async def test_a_message_for_one_device_is_seen_by_that_device_only(tmp_path: Pa
 
 @pytest.mark.limit("message.inbox_rows", "message.inbox_octets")
 async def test_an_inbox_that_is_full_refuses_and_keeps_what_it_has(tmp_path: Path) -> None:
-    limits = {"message.inbox_rows": 3, "message.inbox_octets": 200}
+    limits = {"message.inbox_rows": 3, "message.inbox_octets": 200, "message.inbox_share": 100}
     async with post_office(tmp_path, limits=limits) as post:
         alice = post.offline()
         for _ in range(3):
@@ -260,8 +272,8 @@ async def test_an_inbox_that_is_full_refuses_and_keeps_what_it_has(tmp_path: Pat
 @pytest.mark.limit("message.inbox_reserve")
 @pytest.mark.parametrize("limits", [{"message.inbox_rows": 10}, {"message.inbox_octets": 200}])
 async def test_an_agent_who_fills_an_inbox_keeps_no_alarm_out_of_it(tmp_path: Path, limits: dict[str, int]) -> None:
-    """One sender may fill an inbox for a day; what our own devices say has some room above."""
-    limits = limits | {"message.inbox_reserve": 20}
+    """Those who write may fill an inbox for a day; what our own devices say has some room above."""
+    limits = limits | {"message.inbox_reserve": 20, "message.inbox_share": 100}
     async with post_office(tmp_path, limits=limits) as post:
         alice, smoke = post.offline(), post.offline("d-smoke.edge.test")
         smoke.who = Principal(Kind.DEVICE, "d-smoke.edge.test", AGENT_SCOPES, "node")
@@ -275,6 +287,76 @@ async def test_an_agent_who_fills_an_inbox_keeps_no_alarm_out_of_it(tmp_path: Pa
         with pytest.raises(RateLimited):
             await smoke.send(BOB, text)
         assert post.limits.hits == {next(iter(limits)): 2, "message.inbox_reserve": 2}
+
+
+@pytest.mark.limit("message.inbox_share")
+@pytest.mark.parametrize("limits", [{"message.inbox_rows": 100}, {"message.inbox_octets": 2_000}])
+async def test_no_single_sender_fills_an_inbox(tmp_path: Path, limits: dict[str, int]) -> None:
+    """Half of it for the first, half of the rest for the next; told, and none of it kept."""
+    text = {"a": "x" * 12}
+    assert len(dumps(text)) == 20
+    async with post_office(tmp_path, limits=limits) as post:
+        post.aids |= {f"sender{n}.edge.test" for n in range(8)}
+        fitted, refused = [], []
+        for number in range(8):
+            accepted, over = await until_refused(post.offline(f"sender{number}.edge.test"), text)
+            assert over.retryable
+            fitted.append(accepted)
+            refused.append(over.data)
+        assert fitted == [50, 25, 12, 6, 3, 2, 1, 1]
+        [(bound, size)] = limits.items()
+        assert refused[:7] == [{"limit": "message.inbox_share", "max": 50}] * 7
+        assert refused[7] == {"limit": bound, "max": size}
+        assert post.limits.hits == {"message.inbox_share": 7, bound: 1}
+        assert await post.node.read(lambda unit: messages.usage(unit, BOB)) == (100, 2_000)
+
+
+async def test_a_share_of_an_inbox_is_given_back_with_what_held_it(tmp_path: Path) -> None:
+    limits = {"message.inbox_rows": 4, "message.ttl_s": 3_600}
+    async with post_office(tmp_path, limits=limits) as post:
+        alice, bob = post.offline(), post.offline(BOB)
+        for number in range(2):
+            await alice.send(BOB, message_id=f"m-{number}")
+        with pytest.raises(RateLimited):
+            await alice.send(BOB, {"type": "text", "text": "third"}, message_id="m-2")
+        assert (await alice.send(BOB, message_id="m-1"))["status"] == "duplicate"
+        await alice.send(CAROL, message_id="elsewhere")
+        assert await texts(bob) == ["hi", "hi"]
+        await post.clock.pass_(3_700 * SECOND)
+        await post.rest()
+        sent = await alice.send(BOB, {"type": "text", "text": "third"}, message_id="m-2")
+        assert (sent["status"], sent["seq"]) == ("sent", 3)
+        assert await texts(bob) == ["third"]
+
+
+async def test_what_one_sends_to_oneself_has_no_share_but_an_end(tmp_path: Path) -> None:
+    """Notes to oneself, and the copies for one's other devices; they keep nobody else's alarms out either."""
+    limits = {"message.inbox_rows": 4}
+    async with post_office(tmp_path, limits=limits) as post:
+        alice = post.offline(ALICE, "a1")
+        for _ in range(3):
+            await alice.send(ALICE)
+        synced = envelope(ALICE, BOB, [(BOB, ""), (ALICE, "a2")])
+        await alice.send(BOB, synced)
+        with pytest.raises(RateLimited, match="inbox_rows"):
+            await alice.send(BOB, synced)
+        with pytest.raises(RateLimited, match="inbox_rows"):
+            await alice.send(BOB, synced, delivery_mode="queue")
+        assert (await post.offline(BOB).call("message.pull"))["count"] == 1
+        with pytest.raises(RateLimited, match="inbox_rows"):
+            await alice.send(ALICE)
+
+
+async def test_every_copy_of_a_message_counts_in_an_inbox(tmp_path: Path) -> None:
+    limits = {"message.inbox_rows": 4}
+    copies = [{"device_id": f"b{number}", "envelope": {"a": number}} for number in range(5)]
+    async with post_office(tmp_path, limits=limits) as post:
+        alice = post.offline()
+        with pytest.raises(RateLimited, match="inbox_rows"):
+            await alice.send(BOB, {"type": "e2ee.multi_device", "recipient_copies": copies})
+        assert await post.node.read(lambda unit: messages.usage(unit, BOB)) == (0, 0)
+        await alice.send(BOB, {"type": "e2ee.multi_device", "recipient_copies": copies[:4]})
+        assert (await post.node.read(lambda unit: messages.usage(unit, BOB)))[0] == 4
 
 
 @pytest.mark.seed("S0-044", "S0-045", "S0-050")
