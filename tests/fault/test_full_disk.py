@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
@@ -15,6 +14,7 @@ import pytest
 from edge.cli.client import Control
 from edge.cli.failure import NotRunning
 from edge.contract.errors import StorageFull
+from tests.support.disk import fill, mounted
 from tests.support.process import QUIET
 
 READY_WITHIN_S = 20.0
@@ -24,24 +24,9 @@ ROOM_WITHIN_S = 30.0
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 8 MB."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    if os.geteuid() != 0 or subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "none", folder]).returncode:
-        pytest.skip("cannot mount a small file system here: tests/store/test_opening.py has what needs no mount")
-    yield folder
-    subprocess.run(["umount", "-l", folder], check=True)
-
-
-def fill(file: Path) -> None:
-    """Use up the room that is left."""
-    with file.open("ab", buffering=0) as filler:
-        for size in (4096, 1):
-            try:
-                while True:
-                    filler.write(bytes(size))
-            except OSError:
-                continue
+    """A file system of 8 MiB."""
+    with mounted(tmp_path, 8 << 20) as folder:
+        yield folder
 
 
 class Served:

@@ -27,6 +27,7 @@ from edge.cli.failure import NotRunning
 from edge.contract.wire import dumps
 from tests.fault.mqtt_account import Publisher, Subscriber, come_back
 from tests.fault.test_mqtt_kill9 import Town
+from tests.support.disk import fill, mounted
 from tests.support.mqtt_client import CLOSED, PUBACK, SUBACK, V5, V311, Client, Sent
 from tests.support.process import NodeProcess
 
@@ -102,12 +103,7 @@ class Disk:
 
     def fill(self) -> int:
         """Take all the room that is left; how much."""
-        with self._filler.open("ab", buffering=0) as filler:
-            for size in (4096, 1):
-                with suppress(OSError):
-                    while True:
-                        filler.write(bytes(size))
-            return filler.tell()
+        return fill(self._filler)
 
     def free(self) -> None:
         """Room again, more than was taken: what was hoarded meanwhile is still there."""
@@ -124,12 +120,8 @@ class Disk:
 
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Disk]:
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    if os.geteuid() != 0 or subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={WIDE}", "none", folder]).returncode:
-        pytest.skip("NOT RUN: cannot mount a small file system here")
-    yield Disk(folder)
-    subprocess.run(["umount", "-l", folder], check=True)
+    with mounted(tmp_path, WIDE) as folder:
+        yield Disk(folder)
 
 
 class Device(Publisher):

@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import sqlite3
-import subprocess
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -17,6 +15,7 @@ from edge.contract.store import INCARNATION_SHIFT
 from edge.contract.time import SECOND
 from edge.store import ballast, ledger, opening
 from edge.store.marks import Marks
+from tests.support import disk
 from tests.support.clock import FakeClock
 from tests.support.store import database
 from tests.support.things import THING, add, things
@@ -95,24 +94,11 @@ async def test_a_sound_file_is_left_alone(tmp_path: Path) -> None:
     assert not (tmp_path / "quarantine").exists()
 
 
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 6 MiB."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    if os.geteuid() != 0 or subprocess.run(["mount", "-t", "tmpfs", "-o", "size=6m", "none", folder]).returncode:
-        pytest.skip("cannot mount a small file system here: the quota test of test_writer stands in")
-    yield folder
-    subprocess.run(["umount", "-l", folder], check=True)
-
-
 async def test_a_full_disk_stops_writes_not_reads_and_room_brings_them_back(small_disk: Path) -> None:
     clock = FakeClock()
     async with database(small_disk, clock=clock, extra=[THING]) as db:
         await db.commit(add(1))
-        (small_disk / "other").write_bytes(b"")
-        with (small_disk / "other").open("wb") as other:
-            _fill(other.fileno())
+        disk.fill(small_disk / "other")
         with pytest.raises(StorageFull):
             await db.commit(lambda u: u.append("inbox", "a", [b"x" * 2_000_000]))
         assert db.read_only
@@ -129,8 +115,7 @@ async def test_a_full_disk_stops_writes_not_reads_and_room_brings_them_back(smal
 async def test_a_node_starts_on_a_disk_without_any_room(small_disk: Path) -> None:
     async with database(small_disk, extra=[THING]) as db:
         await db.commit(add(1))
-    with (small_disk / "other").open("wb") as other:
-        _fill(other.fileno())
+    disk.fill(small_disk / "other")
     async with database(small_disk, extra=[THING]) as db:
         assert await db.read(things) == [1]
         assert await db.commit(add(2)) == 2
@@ -144,23 +129,13 @@ async def test_starts_and_stops_on_a_full_disk_do_not_use_the_ballast_up(small_d
     async with database(small_disk, extra=[THING], marks=marks) as db:
         await db.commit(add(1))
     for n in range(2, 42):
-        with (small_disk / "other").open("ab") as other:
-            _fill(other.fileno())
+        disk.fill(small_disk / "other")
         async with database(small_disk, extra=[THING], marks=marks) as db:
             assert (db.damage, db.doubt) == ("", "")
             with suppress(StorageFull):
                 await db.commit(add(n))
     left = (small_disk / ".node.db.ballast").stat().st_size
     assert left > ballast.OCTETS // 2
-
-
-def _fill(descriptor: int) -> None:
-    for size in (1 << 20, 4096, 1):
-        try:
-            while True:
-                os.write(descriptor, b"\0" * size)
-        except OSError:
-            continue
 
 
 async def test_damage_that_only_the_first_questions_find_is_no_reason_not_to_start(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from edge.contract.time import Clock
 from edge.store.database import Database
 from edge.store.marks import Marks
 from edge.store.migration import Migration
+from edge.store.reserve import Reserve
 from edge.store.schema import MIGRATIONS
 from tests.support.clock import FakeClock
 
@@ -30,6 +31,7 @@ async def database(
     limits: Limits | None = None,
     marks: Marks | None = None,
     synchronous: str = "FULL",
+    reserve: Reserve | None = None,
 ) -> AsyncIterator[Database]:
     """`node.db` or `hot.db` in `folder`, migrated and open; closed cleanly at the end.
 
@@ -47,6 +49,7 @@ async def database(
         limits=limits,
         marks=marks,
         synchronous=synchronous,
+        reserve=reserve,
         migrations=[*MIGRATIONS, *extra],
     )
     await opened.open()
