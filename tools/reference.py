@@ -138,7 +138,9 @@ _LIMIT_WORDS = """What others may ask of the node. Each is changed by `[limits]`
 `limits."mqtt.packet" = 65536`; `aun-edge status` counts how often each was hit."""
 _CLI_WORDS = """Every verb finds the node by `--state-dir DIR` (root: `/var/lib/aun-edge`, else
 `$XDG_STATE_HOME/aun-edge`). Exit codes: 0 ok, 1 failed, 2 usage or no match, 3 node not running, 4 not permitted,
-75 try later."""
+75 try later, 130 ended by Ctrl-C. A reader that goes away early (`| head`) is no failure. An error says what, why, and
+after `next:` what to do; a fault of the program itself too, and PYTHONDEVMODE=1 shows where. `--json` is UTF-8 and its
+names stay; names are only added."""
 
 PAGES: dict[str, Callable[[], str]] = {
     "settings.md": settings_page,

@@ -33,7 +33,7 @@ def create(options: Namespace) -> int:
     """One file with everything."""
     if options.file is not None and options.file.exists():
         raise Failure(f"{options.file} is already there", next_step="name another file, or move this one away")
-    with _failures(options.file), Bar(sys.stderr) as bar:
+    with _failures(options.file, writes=True), Bar(sys.stderr) as bar:
         try:
             file, made = _of_running(options, bar)
         except NotRunning:
@@ -143,8 +143,8 @@ def _locked(state_dir: Path) -> Iterator[None]:
 
 
 @contextmanager
-def _failures(file: Path | None) -> Iterator[None]:
-    """What went wrong, in words."""
+def _failures(file: Path | None, *, writes: bool = False) -> Iterator[None]:
+    """What went wrong, in words; `writes` when the file is to be made."""
     try:
         yield
     except Damaged as error:
@@ -158,8 +158,12 @@ def _failures(file: Path | None) -> Iterator[None]:
             raise Failure(f"{file or 'the backup'}: {error}", next_step="aun-edge doctor") from None
         if not file.absolute().parent.is_dir():
             raise Failure(f"there is no directory {file.parent}", next_step="make it, or name another") from None
+        if writes:
+            raise Failure(f"{file} cannot be made there", next_step="name another place") from None
         raise Failure(
             f"there is no file {file}", next_step="name the one that `aun-edge backup create` wrote"
         ) from None
+    except IsADirectoryError:
+        raise Failure(f"{file} is a directory", next_step="name the file of a backup") from None
     except OSError as error:
-        raise Failure(f"{file or 'the backup'}: {error}", next_step="aun-edge doctor") from None
+        raise Failure(f"{file or 'the backup'}: {error.strerror or error}", next_step="aun-edge doctor") from None

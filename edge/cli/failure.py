@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from argparse import Namespace
 from enum import IntEnum
 from pathlib import Path
 
 from edge.contract.errors import (
+    Conflict,
     EdgeError,
     InvalidParams,
     MethodNotFound,
+    NameTaken,
     NotAuthenticated,
     NotFound,
     NotPermitted,
@@ -24,6 +27,7 @@ class Exit(IntEnum):
     NOT_RUNNING = 3
     NOT_PERMITTED = 4
     TRY_LATER = 75
+    INTERRUPTED = 130
 
 
 class Failure(Exception):
@@ -52,3 +56,18 @@ def exit_code(error: EdgeError) -> int:
     if isinstance(error, NotFound | InvalidParams | MethodNotFound):
         return Exit.USAGE
     return Exit.TRY_LATER if error.retryable else Exit.FAILED
+
+
+def following(what: str, code: int, options: Namespace, error: EdgeError | None = None) -> str:
+    """The next command after a failure that names none: what lists the names there are, the help of the verb, or the
+    doctor. "" when `what` says a command itself."""
+    if "aun-edge " in what:
+        return ""
+    listing = getattr(options, "listing", "")
+    if listing and isinstance(error, NotFound | NameTaken):
+        return f"aun-edge {listing}"
+    if code == Exit.USAGE or isinstance(error, Conflict):
+        return f"{options.help_of.prog} --help"
+    if code == Exit.NOT_PERMITTED:
+        return "run this as the user of the node, or as root"
+    return "the same again in a while, or aun-edge doctor" if code == Exit.TRY_LATER else "aun-edge doctor"

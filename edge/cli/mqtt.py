@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import os
 import sys
 from argparse import Namespace
 from typing import Any
@@ -16,7 +17,7 @@ from edge.contract.wire import dumps
 
 def pub(options: Namespace) -> int:
     """Publish one message."""
-    payload = sys.stdin.buffer.read() if options.payload == "-" else options.payload.encode()
+    payload = sys.stdin.buffer.read() if options.payload == "-" else os.fsencode(options.payload)
     if options.username:
         from edge.cli.mqtt_client import publish
 
@@ -68,7 +69,7 @@ def _readable(payload: bytes) -> dict[str, str]:
 
 def _print(row: dict[str, Any], *, as_json: bool) -> None:
     if as_json:
-        print(dumps(row).decode(), flush=True)
+        show.json_octets(dumps(row))
     else:
         print(show.printable(f"{row['topic']} {row['payload']}"), flush=True)
 

@@ -3,19 +3,33 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+import re
+import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from edge import __version__
 
 EXIT_CODES = """exit codes:
-  0 ok · 1 failed · 2 usage or no match · 3 node not running · 4 not permitted · 75 try later"""
+  0 ok · 1 failed · 2 usage or no match · 3 node not running · 4 not permitted · 75 try later · 130 Ctrl-C"""
+
+BYTES = frozenset({"payload"})
+"""Arguments that may be any bytes, as paths may; all others are UTF-8 text."""
+
+
+class _Parser(argparse.ArgumentParser):
+    """Says the next command with what is wrong."""
+
+    def error(self, message: str) -> NoReturn:
+        self.print_usage(sys.stderr)
+        said = message.encode("utf-8", "backslashreplace").decode()
+        self.exit(2, f"{self.prog}: {said}\n  next: {self.prog} --help\n")
 
 
 def build() -> argparse.ArgumentParser:
     """The whole command line. Each verb names `module:function` that does it, imported when it is called."""
-    top = argparse.ArgumentParser(
+    top = _Parser(
         prog="aun-edge",
         description="An edge node: the things in a house, reachable by agents.",
         epilog=EXIT_CODES,
@@ -55,9 +69,15 @@ def _life(verbs: Any) -> None:
             "Publish, kill and restart on a scratch directory: everything acked came or is declared lost.",
         )
     )
-    selftest.add_argument("--messages", type=int, default=3000, metavar="N", help="how many to publish (default 3000)")
     selftest.add_argument(
-        "--kills", type=int, default=1, metavar="N", help="how often to kill -9 in between (default 1)"
+        "--messages", type=_whole(10, 10_000_000), default=3000, metavar="N", help="how many to publish (default 3000)"
+    )
+    selftest.add_argument(
+        "--kills",
+        type=_whole(0, 1_000),
+        default=1,
+        metavar="N",
+        help="how often to kill -9 in between (default 1)",
     )
     selftest.add_argument("--dir", type=_path, default=None, metavar="DIR", help="where to make the scratch directory")
     selftest.add_argument("--keep", action="store_true", help="leave the scratch directory there")
@@ -81,6 +101,7 @@ def _devices(verbs: Any) -> None:
     rotate.add_argument("name", metavar="NAME", help="as `device list` shows it")
     forget = _verb(group, "forget", "verbs:device_forget", "Take a device's password away and forget it.")
     forget.add_argument("name", metavar="NAME", help="as `device list` shows it")
+    _named(group, "device list")
 
 
 def _agents(verbs: Any) -> None:
@@ -99,9 +120,10 @@ def _agents(verbs: Any) -> None:
     )
     _json(_verb(group, "list", "verbs:agent_list", "List agents and their tokens' prefixes."))
     window = _verb(group, "window", "verbs:agent_window", "Let any free name register for some minutes.")
-    window.add_argument("minutes", type=int, metavar="MINUTES", help="1 to 60; 0 closes it")
+    window.add_argument("minutes", type=_whole(0, 60), metavar="MINUTES", help="1 to 60; 0 closes it")
     revoke = _verb(group, "revoke", "verbs:agent_revoke", "Revoke an agent: tokens, certificates, grants, connections.")
     revoke.add_argument("name", metavar="NAME", help="as `agent list` shows it")
+    _named(group, "agent list")
 
 
 def _skills(verbs: Any) -> None:
@@ -114,14 +136,20 @@ def _skills(verbs: Any) -> None:
         "--params", type=_word, default=LEFT_OUT, metavar="JSON", help="parameters as a JSON object instead of VALUE"
     )
     call.add_argument(
-        "--timeout", type=int, default=30, metavar="SECONDS", help="how long to wait for the end (default 30)"
+        "--timeout",
+        type=_whole(0, 3_600),
+        default=30,
+        metavar="SECONDS",
+        help="how long to wait for the end, 0 to 3600 (default 30)",
     )
+    _named(group, "skill list")
     group = _group(verbs, "cap", "Capabilities: which agent may act on what is risky.")
     _json(_verb(group, "list", "verbs:cap_list", "List capabilities, their risk and who was granted them."))
     for name, about in (("grant", "Allow an agent to act on a capability."), ("revoke", "Take a grant back.")):
         verb = _verb(group, name, f"verbs:cap_{name}", about)
         verb.add_argument("cap", metavar="CAP", help="<device>.<capability>")
         verb.add_argument("agent", metavar="AGENT", help="name or AID")
+    _named(group, "cap list")
 
 
 def _queue(verbs: Any) -> None:
@@ -132,7 +160,9 @@ def _queue(verbs: Any) -> None:
         "--client", type=_word, default=LEFT_OUT, metavar="NAME", help="only this client, by the name in the list"
     )
     drops.add_argument("--since", type=_word, default=LEFT_OUT, metavar="1h", help="only the last 30m, 12h, 7d")
-    drops.add_argument("--limit", type=int, default=200, metavar="LINES", help="lines at most (default 200)")
+    drops.add_argument(
+        "--limit", type=_whole(1, 1_000_000), default=200, metavar="LINES", help="lines at most (default 200)"
+    )
 
 
 def _backup(verbs: Any) -> None:
@@ -170,7 +200,9 @@ def _mqtt(verbs: Any) -> None:
     pub.add_argument("--retain", action="store_true", help="keep it for later subscribers; empty: keep none")
     sub = _json(_verb(group, "sub", "mqtt:sub", "Print messages as they come; retained ones only as a user."))
     sub.add_argument("filters", nargs="+", metavar="FILTER", help="topic filters; + is one level, # all below")
-    sub.add_argument("--count", type=int, default=0, metavar="N", help="end after N messages")
+    sub.add_argument(
+        "--count", type=_whole(0, 1_000_000_000), default=0, metavar="N", help="end after N messages (default 0: never)"
+    )
     user = _group(group, "user", "Users who chose their password; devices have one from `device add`.")
     add = _json(_verb(user, "add", "mqtt:user_add", "Let a user in; asks for the password, or reads it from a file."))
     add.add_argument("--admin", action="store_true", help="may use every topic")
@@ -178,6 +210,7 @@ def _mqtt(verbs: Any) -> None:
     _json(_verb(user, "list", "mqtt:user_list", "List these users and their topics."))
     password = _verb(user, "password", "mqtt:user_password", "Give a user another password; the old one ends.")
     remove = _verb(user, "remove", "mqtt:user_remove", "Let a user in no more.")
+    _named(user, "mqtt user list")
     for verb in (add, password, remove):
         verb.add_argument("name", metavar="NAME", help="2 to 40 of a-z 0-9 -")
     for verb in (add, password):
@@ -200,10 +233,16 @@ def _group(verbs: Any, name: str, about: str) -> Any:
     return made.add_subparsers(metavar="VERB")
 
 
+def _named(group: Any, listing: str) -> None:
+    """The names that the verbs of a group take are those that `listing` shows."""
+    for verb in group.choices.values():
+        verb.set_defaults(listing=listing)
+
+
 def _verb(verbs: Any, name: str, does: str, about: str) -> argparse.ArgumentParser:
     made: argparse.ArgumentParser = verbs.add_parser(name, help=about, description=about)
     _state_dir(made, default=argparse.SUPPRESS)
-    made.set_defaults(does=does)
+    made.set_defaults(does=does, help_of=made)
     return made
 
 
@@ -245,6 +284,17 @@ def _word(text: str) -> str:
     if not text.strip() and text is not LEFT_OUT:
         raise argparse.ArgumentTypeError("it is empty: leave the option out, or say what it is")
     return str(text)
+
+
+def _whole(low: int, high: int) -> Callable[[str], int]:
+    """A whole number from `low` to `high`."""
+
+    def number(text: str) -> int:
+        if not re.fullmatch(r"-?[0-9]{1,18}", text, re.ASCII) or not low <= int(text) <= high:
+            raise argparse.ArgumentTypeError(f"{text!r} is no whole number from {low} to {high}")
+        return int(text)
+
+    return number
 
 
 def _path(text: str) -> Path:

@@ -14,7 +14,14 @@ from edge.contract.wire import dumps
 
 def as_json(value: object) -> None:
     """One JSON value, indented."""
-    sys.stdout.write(msgspec.json.format(dumps(value), indent=2).decode() + "\n")
+    json_octets(msgspec.json.format(dumps(value), indent=2))
+
+
+def json_octets(line: bytes) -> None:
+    """JSON and a line end, in UTF-8 whatever the terminal speaks (RFC 8259 §8.1)."""
+    sys.stdout.flush()
+    sys.stdout.buffer.write(line + b"\n")
+    sys.stdout.buffer.flush()
 
 
 def table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], *, none: str) -> None:

@@ -156,7 +156,9 @@ def device_forget(options: Namespace) -> int:
 
 
 def agent_add(options: Namespace) -> int:
-    """A name and a token for an agent."""
+    """A name and a token for an agent. Where the profile goes is made first: the token is shown once."""
+    if options.sdk_profile:
+        options.sdk_profile.mkdir(mode=0o700, parents=True, exist_ok=True)
     said = ask(options.state_dir, "agent.add", name=options.name, expires_s=seconds(options.expires))
     if options.sdk_profile:
         _write_profile(options, said)
@@ -234,7 +236,7 @@ def skill_call(options: Namespace) -> int:
     """Read or act, and wait for the end."""
     params = _params(options)
     if not isinstance(params, dict):
-        raise Failure("--params must be a JSON object", code=Exit.USAGE)
+        raise Failure("--params must be a JSON object", next_step=_EXAMPLE, code=Exit.USAGE)
     said = ask(
         options.state_dir,
         "skill.call",
@@ -287,7 +289,7 @@ def seconds(text: str) -> int:
         return 0
     found = re.fullmatch(r"([1-9][0-9]{0,8})([dhms])", text)
     if found is None:
-        raise Failure(f"{text!r} is no duration; write 90d, 12h or never", code=Exit.USAGE)
+        raise Failure(f"{text!r} is no duration; write 90d, 12h, 30m, 45s or never", code=Exit.USAGE)
     return int(found[1]) * {"d": 86_400, "h": 3_600, "m": 60, "s": 1}[found[2]]
 
 

@@ -47,6 +47,9 @@ def main_run(options: Namespace) -> int:
             runner.run(_serve(config, options.issuer or config.node.issuer, lambda: _config(options)))
     except (StartFailed, IdentityError, DirectoryInUse) as error:
         print(f"the node does not start: {error}", file=sys.stderr)  # noqa: T201
+        if "next: " not in str(error):
+            verb = "status" if isinstance(error, DirectoryInUse) else "doctor"
+            print(f"  next: aun-edge {verb} --state-dir {config.state_dir}", file=sys.stderr)  # noqa: T201
         return FAILED
     return OK
 

@@ -35,8 +35,10 @@ def test_people_get_one_line_to_trust(tmp_path: Path, capsys: Printed) -> None:
 
 
 def test_too_few_messages_are_usage(capsys: Printed) -> None:
-    assert main(["selftest", "--messages", "3"]) == 2
-    assert "at least 10" in capsys.readouterr().err
+    with pytest.raises(SystemExit) as ended:
+        main(["selftest", "--messages", "9"])
+    assert ended.value.code == 2
+    assert "'9' is no whole number from 10 to" in capsys.readouterr().err
 
 
 class Thief(ScratchNode):
