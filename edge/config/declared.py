@@ -209,7 +209,9 @@ class TlsSettings(Section, frozen=True, kw_only=True):
     client_ca: Annotated[
         str,
         text(
-            "PEM file with the authorities of client certificates; empty: our own.", "/etc/ssl/clients.pem", shapes.FILE
+            "PEM file with the authorities of client certificates, and their revocation lists; empty: our own.",
+            "/etc/ssl/clients.pem",
+            shapes.FILE,
         ),
     ] = ""
     names: Annotated[

@@ -36,6 +36,7 @@ class Renewal:
         self._entered = entered
         self._contexts: list[ssl.SSLContext] = []
         self._seen = self._look()
+        self._clients = _stamp(Path(files.client_ca)) if files.client_ca else (0, 0)
         self.reloads = 0
 
     def context(self, client_cert: str = "same") -> ssl.SSLContext:
@@ -65,18 +66,40 @@ class Renewal:
         made = await _off_loop(lambda: self._identity.renew_leafs(now_us, unsure_us, self._names))
         if made and self._entered is not None:
             await self._entered()
+        clients = self._look_at_clients()
         seen = self._look()
         if seen == self._seen and "tls" not in made:
-            return False
+            return clients
         for context in self._contexts:
             try:
                 self._identity.reload_tls(context, self._files)
             except (OSError, ssl.SSLError) as error:
                 log.error("the new certificate is not taken, the old one stays: %s", error)
-                return False
+                return clients
         self._seen = seen
         self.reloads += 1
         log.info("TLS certificate reloaded")
+        return True
+
+    def _look_at_clients(self) -> bool:
+        """The same for the authorities of clients: new ones and revocations count at once."""
+        seen = _stamp(Path(self._files.client_ca)) if self._files.client_ca else (0, 0)
+        if seen == self._clients:
+            return False
+        gone = 0
+        for context in self._contexts:
+            if context.verify_mode == ssl.CERT_NONE:
+                continue
+            try:
+                gone = max(gone, self._identity.reload_clients(context, self._files))
+            except (OSError, ssl.SSLError) as error:
+                log.error("the new tls.client_ca is not taken, the old one stays: %s", error)
+                return False
+        self._clients = seen
+        self.reloads += 1
+        log.info("tls.client_ca reloaded")
+        if gone:
+            log.warning("%d authorities that tls.client_ca names no more are trusted until the node restarts", gone)
         return True
 
     def _look(self) -> tuple[tuple[int, int], ...]:

@@ -254,12 +254,29 @@ class Identity:
         context.set_alpn_protocols(["http/1.1"])
         if files.client_cert != "off":
             if files.client_ca:
-                context.load_verify_locations(cafile=files.client_ca)
+                self.reload_clients(context, files)
             else:
                 context.load_verify_locations(cadata=self.chain_pem)
             context.verify_mode = ssl.CERT_REQUIRED if files.client_cert == "required" else ssl.CERT_OPTIONAL
+            context.num_tickets = 0  # a resumed session would bring a certificate that nobody looks at again
+            context.options |= ssl.OP_NO_TICKET
         self.reload_tls(context, files)
         return context
+
+    def reload_clients(self, context: ssl.SSLContext, files: TlsFiles) -> int:
+        """Load the authorities of clients, and their revocation lists if the file has any, into the same context.
+
+        What a context trusts it trusts as long as it lives: how many authorities it has that the file has no more.
+        Raises `OSError` or `ssl.SSLError`; nothing has changed then.
+        """
+        import ssl
+
+        found = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        found.load_verify_locations(cafile=files.client_ca)
+        context.load_verify_locations(cafile=files.client_ca)
+        if found.cert_store_stats()["crl"]:
+            context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
+        return len(set(context.get_ca_certs(binary_form=True)) - set(found.get_ca_certs(binary_form=True)))
 
     def reload_tls(self, context: ssl.SSLContext, files: TlsFiles) -> None:
         """Load the certificate again into the same context: new connections get it, running ones go on."""

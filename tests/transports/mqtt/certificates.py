@@ -19,12 +19,12 @@ END = datetime.datetime(2120, 1, 1, tzinfo=datetime.UTC)
 class Authority:
     """Issues certificates into a folder."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, name: str = "Test CA") -> None:
         self.folder = folder
         self._key = ec.generate_private_key(ec.SECP256R1())
         self._serial = 1
-        name = _name("Test CA")
-        builder = _builder(name, name, self._key.public_key(), 1)
+        own = _name(name)
+        builder = _builder(own, own, self._key.public_key(), 1)
         builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         self._cert = builder.sign(self._key, hashes.SHA256())
         self.file = folder / "ca.pem"
@@ -49,6 +49,18 @@ class Authority:
             )
         )
         return cert, secret
+
+    def revoke(self, *certificates: Path) -> None:
+        """Put a list of revoked certificates into the authority's file, behind its own certificate."""
+        made = x509.CertificateRevocationListBuilder().issuer_name(self._cert.subject)
+        made = made.last_update(BEGIN).next_update(END)
+        for one in certificates:
+            serial = x509.load_pem_x509_certificate(one.read_bytes()).serial_number
+            made = made.add_revoked_certificate(
+                x509.RevokedCertificateBuilder().serial_number(serial).revocation_date(BEGIN).build()
+            )
+        pem = serialization.Encoding.PEM
+        self.file.write_bytes(self._cert.public_bytes(pem) + made.sign(self._key, hashes.SHA256()).public_bytes(pem))
 
     def server(self, name: str = "server", *, clients: bool = False) -> ssl.SSLContext:
         """A server's context for `localhost`; `clients`: it asks for client certificates."""
