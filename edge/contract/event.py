@@ -34,6 +34,10 @@ class Fanout(Protocol):
         """Tell every watcher of (log, key), of the whole log, and the channels of the audience."""
         ...
 
+    def watched(self, log: str, key: str) -> bool:
+        """Whether anybody watches this key or the whole log: an event without audience is for nobody else."""
+        ...
+
     def watch(self, log: str, key: str | None, watcher: Watcher) -> Callable[[], None]:
         """Hear events of one key, or of every key with None; the result ends it."""
         ...

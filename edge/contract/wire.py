@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
 from typing import Any, NoReturn, TypeVar
 
 import msgspec
@@ -45,6 +44,9 @@ def loads(data: bytes | bytearray | memoryview | str, limits: JsonLimits = DEFAU
         raw = bytes(data)
     if len(raw) > limits.octets:
         raise TooLarge(f"JSON text over {limits.octets} bytes", data={"max": limits.octets})
+    value = _clean(raw, limits.depth)
+    if value is not _UNSURE:
+        return value
     _check_depth(raw, limits.depth)
     try:
         value = _DECODER.decode(raw.decode("utf-8"))
@@ -55,7 +57,10 @@ def loads(data: bytes | bytearray | memoryview | str, limits: JsonLimits = DEFAU
     except ValueError as error:
         raise Malformed(str(error) or "malformed JSON") from None
     if b"\\ud" in raw or b"\\uD" in raw:
-        _refuse_surrogates(value)
+        try:
+            dumps(value)
+        except UnicodeEncodeError:
+            raise Malformed("lone surrogate in JSON text") from None
     return value
 
 
@@ -75,6 +80,35 @@ def decode(raw: bytes | memoryview, kind: type[T]) -> T:
 def canonical(value: object) -> bytes:
     """JSON with sorted keys, `,` and `:` separators, non-ASCII unescaped: the form that AUN signatures hash."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def _clean(raw: bytes, depth: int) -> Any:
+    """The short way for what is plainly clean JSON; `_UNSURE` where only the strict parser can tell.
+
+    No key is twice in an object when the text has no more colons than its objects have members: each pair has one.
+    """
+    try:
+        value = _PLAIN.decode(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return _UNSURE
+    return value if _members(value, depth) == raw.count(b":") else _UNSURE
+
+
+def _members(value: Any, depth: int) -> int:
+    """How many members the objects in a value have; negative when it nests deeper than `depth` or has a number above
+    2^53−1."""
+    kind = type(value)
+    if kind is dict or kind is list:
+        if not depth:
+            return _UNCLEAN
+        items, members = (value.values(), len(value)) if kind is dict else (value, 0)
+        for item in items:
+            if type(item) is not str:
+                members += _members(item, depth - 1)
+        return members
+    if kind is int or kind is float:
+        return 0 if -SAFE_INTEGER <= value <= SAFE_INTEGER else _UNCLEAN
+    return 0
 
 
 def _check_depth(raw: bytes, allowed: int) -> None:
@@ -113,23 +147,11 @@ def _constant(text: str) -> NoReturn:
     raise ValueError(f"{text} is not JSON")
 
 
-def _refuse_surrogates(value: object) -> None:
-    if isinstance(value, str):
-        try:
-            value.encode()
-        except UnicodeEncodeError:
-            raise Malformed("lone surrogate in JSON text") from None
-    elif isinstance(value, Mapping):
-        for key, item in value.items():
-            _refuse_surrogates(key)
-            _refuse_surrogates(item)
-    elif isinstance(value, list):
-        for item in value:
-            _refuse_surrogates(item)
-
-
 _STRINGS = re.compile(rb'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)', re.DOTALL)
 """A string, or what is left of one that never ends; it gives nothing back, so a scan costs its length once."""
 _BRACKETS = bytes.maketrans(b"{}", b"[]")
 _NOT_BRACKETS = bytes(byte for byte in range(256) if byte not in b"[]{}")
+_UNSURE = object()
+_UNCLEAN = -(1 << 60)
+_PLAIN: msgspec.json.Decoder[Any] = msgspec.json.Decoder()
 _DECODER = json.JSONDecoder(object_pairs_hook=_pairs, parse_int=_integer, parse_float=_float, parse_constant=_constant)

@@ -22,8 +22,10 @@ class Acks:
         self._error: BaseException | None = None
         self.rows: list[Row] = []
         self.pending = Pending()
-        self.urgent = False
+        self.awaited = False
         """Whether somebody waits for the ack of a row; otherwise they may stay for the wear window."""
+        self.alarm = False
+        """Whether among the rows is one of an alarm."""
 
     def wait(self) -> Done:
         """One more thing to wait for."""

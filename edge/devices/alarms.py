@@ -80,7 +80,7 @@ class Alarms:
 
     def _heard(self, cap: Cap, latest: Latest, live: bool) -> None:
         """A value is on disk (or is one that is never kept)."""
-        if cap.what.traffic != CLASS:
+        if cap.component.cap.traffic != CLASS:
             return
         due, raw = self._due.get(cap.id), dumps(latest.value)
         known = dumps(due.latest.value) if due is not None else self._told.get(cap.id)

@@ -63,6 +63,7 @@ class Intake:
         self._losses = Losses(registry.node, registry.clock)
         self._announcements = Announcements(registry, self._losses, admission, prefix, self._replay)
         self._values = JsonLimits(registry.limits[bounds.STATE_OCTETS], registry.limits[bounds.DISCOVERY_DEPTH])
+        self._value_octets = registry.limits[bounds.VALUE_OCTETS]
         self._unknown: OrderedDict[str, Publish] = OrderedDict()
         self._unstated = 0
 
@@ -118,8 +119,13 @@ class Intake:
             return True
         payload = Payload(message.payload, self._values)
         waits = False
-        for cap in list(route.readers):
+        for cap in tuple(route.readers):
             waits = self._read(cap, payload, message, acks) or waits
+        if route.presences:
+            self._availability(route, payload)
+        return waits
+
+    def _availability(self, route: Route, payload: Payload) -> None:
         devices: dict[Device, None] = {}
         for cap, index in route.presences:
             said = word(cap.component.availability.topics[index], payload)
@@ -128,7 +134,6 @@ class Intake:
                 devices[cap.device] = None
         for device in devices:
             self._presence(device)
-        return waits
 
     def _read(self, cap: Cap, payload: Payload, message: Publish, acks: Acks) -> bool:
         reader = cap.component.reader
@@ -142,7 +147,8 @@ class Intake:
         if stated is None and not message.live:
             stated = UNKNOWN_TIME
         waits = self._sample(cap, value, message.at, stated, message.live, acks)
-        acks.urgent = acks.urgent or (waits and message.qos > 0)
+        if waits and message.qos:
+            acks.awaited = True
         return waits
 
     def _stated(self, cap: Cap, payload: Payload) -> int | None:
@@ -160,16 +166,20 @@ class Intake:
     def _sample(self, cap: Cap, value: object, at: Stamp, stated: int | None, live: bool, acks: Acks) -> bool:
         """Keep a value by the policy; whether the ack has to wait."""
         raw = dumps(value)
-        if len(raw) > self._limits[bounds.VALUE_OCTETS]:
+        if len(raw) > self._value_octets:
             self._limits.hit(bounds.VALUE_OCTETS)
             cap.counters["too_large"] += 1
             self._losses.add("reading", cap.skill_id, 1, "too large", cap.device.row.publisher, acks.wait())
             return True
         cap.heard_us = at.mono_us
-        self._arm_off(cap, value)
-        if _keep(cap, value, at, live):
+        if cap.component.off_delay_s:
+            self._arm_off(cap, value)
+        what = cap.component.cap
+        if _keep(cap, what.history, value, at, live):
             cap.kept, cap.pending = (value, at.mono_us), acks.pending
             acks.rows.append((cap, value, raw, at, stated, live))
+            if what.traffic == "alarm":
+                acks.alarm = True
             return True
         if cap.pending is not None:
             cap.pending.then(acks.wait())
@@ -200,8 +210,8 @@ class Intake:
         seqs = self._registry.readings.add(
             [(cap.id, at, stated, raw) for cap, _, raw, at, stated, _ in rows],
             done,
-            lazy=not acks.urgent,
-            urgent=any(cap.what.traffic == "alarm" for cap, *_ in rows),
+            lazy=not acks.awaited,
+            urgent=acks.alarm,
         )
         self._unstated += len(rows)
         if self._unstated >= RESTATE_ROWS:
@@ -217,7 +227,7 @@ class Intake:
                 cap.kept = None
                 self._counters["unstored"] += 1
             self._registry.put(cap, latest, live)
-            if error is None:
+            if error is None and self._fanout.watched("reading", cap.skill_id):
                 self._fanout.publish(self._told(cap, latest, raw))
         pending.done(error)
 
@@ -244,8 +254,6 @@ class Intake:
 
     def _arm_off(self, cap: Cap, value: object) -> None:
         """`off_delay`: what is on and says nothing more is off (spec/device-conventions.md §1.8)."""
-        if not cap.component.off_delay_s:
-            return
         if cap.cancel_off is not None:
             cap.cancel_off()
             cap.cancel_off = None
@@ -323,28 +331,26 @@ class Intake:
 
 def _possible(cap: Cap, value: object) -> bool:
     """A choice of states takes only its own texts."""
-    what = cap.what
-    if what.kind in ("select", "event") and what.options and isinstance(value, str):
+    what = cap.component.cap
+    if what.options and what.kind in ("select", "event") and isinstance(value, str):
         return value in what.options
     return True
 
 
-def _keep(cap: Cap, value: object, at: Stamp, live: bool) -> bool:
+def _keep(cap: Cap, history: str, value: object, at: Stamp, live: bool) -> bool:
     """The history policy. A replayed state is kept only when it says something new."""
-    if cap.what.history == "none":
+    if history == "every" and live:
+        return True
+    if history == "none":
         return False
     if cap.kept is None:
         return live or cap.latest is None or not _same(cap.latest.value, value)
     last, last_us = cap.kept
     if not live:
         return not _same(last, value)
-    match cap.what.history:
-        case "every":
-            return True
-        case "change":
-            return not _same(last, value) or at.mono_us - last_us >= MINUTE_US
-        case seconds:
-            return at.mono_us - last_us >= int(seconds) * SECOND
+    if history == "change":
+        return not _same(last, value) or at.mono_us - last_us >= MINUTE_US
+    return at.mono_us - last_us >= int(history) * SECOND
 
 
 def _same(left: object, right: object) -> bool:

@@ -56,6 +56,7 @@ class Cap:
         self.device = device
         self.id, self.name, self.state, self.source = row.id, row.name, row.state, row.source
         self.component: Component = row.component
+        self.skill_id = f"{device.slug}.{row.name}"
         self.latest: Latest | None = None
         self.kept: tuple[object, int] | None = None
         """(value, mono µs) of the last value handed to the store; None: whatever comes next is kept."""
@@ -70,11 +71,6 @@ class Cap:
     def what(self) -> Capability:
         """The capability as callers see it."""
         return self.component.cap
-
-    @property
-    def skill_id(self) -> str:
-        """`<device slug>.<capability>`."""
-        return f"{self.device.slug}.{self.name}"
 
     @property
     def present(self) -> bool:

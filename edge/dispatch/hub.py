@@ -29,6 +29,10 @@ class Hub:
             except Exception:
                 log.exception("watcher of %s/%s failed on %s", event.log, event.key, event.kind)
 
+    def watched(self, log: str, key: str) -> bool:
+        """Whether anybody watches this key or the whole log."""
+        return (log, key) in self._watchers or (log, None) in self._watchers
+
     def watch(self, log: str, key: str | None, watcher: Watcher) -> Callable[[], None]:
         """Hear events of (log, key), or of the whole log with None, until the result is called."""
         place = (log, key)

@@ -111,7 +111,7 @@ class Readings:
             urgent=urgent,
         )
         if self.octets is not None:
-            self.octets += sum(OVERHEAD + len(row[3]) for row in rows)
+            self.octets += OVERHEAD * len(rows) + sum([len(value) for _, _, _, value in rows])
         return seqs
 
     async def since(self, cap: int, seq: int, rows: int, who: str = "") -> tuple[list[Reading], int, bool]:

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from edge.contract import wire
 from edge.contract.errors import EdgeError, Malformed, TooLarge
 from edge.contract.wire import SAFE_INTEGER, JsonLimits, canonical, decode, dumps, loads
 
@@ -38,6 +39,35 @@ def test_any_bytes_give_a_value_or_a_named_error(data: bytes) -> None:
     except EdgeError:
         return
     assert json.dumps(value) is not None
+
+
+SCRAPS = (
+    rb'{ } [ ] , : " "a" "b" "v": "a:b" 1 -0 0.1 01 1e400 9007199254740992 true null NaN \u003a "\ud83d\ude00" "\ud800"'
+)
+scraps = st.sampled_from([*SCRAPS.split(), b" ", b"\n", b"\xff"])
+
+
+@given(st.binary(max_size=20) | st.lists(scraps, max_size=14).map(b"".join) | plain.map(dumps))
+def test_the_short_way_says_what_the_strict_parser_says(data: bytes) -> None:
+    """Of what it takes; the rest it leaves to the parser. The same values, types and order of members."""
+
+    def told() -> str:
+        try:
+            return repr(loads(data, JsonLimits(depth=3)))
+        except EdgeError as error:
+            return type(error).__name__
+
+    short = told()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(wire, "_clean", lambda raw, depth: wire._UNSURE)
+        assert told() == short
+
+
+def test_clean_json_goes_the_short_way() -> None:
+    for clean in (b'{"v":{"n":[1,2.5,null,true,{"a":"b"}]}}', b"21.5", b'"\\ud83d\\ude00"', b"[]"):
+        assert wire._clean(clean, 5) == json.loads(clean)
+    for unsure in (b'{"v":1,"v":1}', b'{"v":"a:b"}', b"[[[[[[]]]]]]", b"9007199254740992", b"{"):
+        assert wire._clean(unsure, 5) is wire._UNSURE
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,17 @@ def test_a_watcher_hears_its_key_only_and_a_log_watcher_hears_all() -> None:
     assert every == events[:2]
 
 
+def test_who_makes_an_event_can_ask_whether_anybody_watches() -> None:
+    hub = Hub()
+    end_one = hub.watch("task", "a", lambda event: None)
+    assert [hub.watched(*place) for place in (("task", "a"), ("task", "b"), ("inbox", "a"))] == [True, False, False]
+    end_all = hub.watch("task", None, lambda event: None)
+    assert hub.watched("task", "b")
+    end_one()
+    end_all()
+    assert not hub.watched("task", "a")
+
+
 def test_a_watch_that_ended_hears_nothing_more_and_may_end_twice() -> None:
     hub, heard = Hub(), []
     end = hub.watch("task", "a", heard.append)

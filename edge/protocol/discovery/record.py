@@ -50,12 +50,13 @@ class Refused(msgspec.Struct, frozen=True):
 class Payload:
     """One message's payload, decoded at most once however many capabilities read it."""
 
-    __slots__ = ("_json", "_limits", "_text", "raw")
+    __slots__ = ("_json", "_limits", "_native", "_text", "raw")
 
     def __init__(self, raw: bytes, limits: JsonLimits) -> None:
         self.raw, self._limits = raw, limits
         self._text: str | NoSample | None = NO_SAMPLE
         self._json: object = NO_SAMPLE
+        self._native: tuple[object, object] | None = None
 
     def text(self) -> str | None:
         """The payload as UTF-8 text, None when it is none."""
@@ -74,6 +75,16 @@ class Payload:
             except EdgeError:
                 self._json = ()
         return self._json[0] if self._json else NO_SAMPLE  # type: ignore[index]
+
+    def native(self) -> tuple[object, object]:
+        """(value, the device's own time) of a native reading: a JSON value, or `{"v": value, "t": ms}`."""
+        if self._native is None:
+            whole = self.json()
+            if type(whole) is dict and "v" in whole and (len(whole) == 1 or (len(whole) == 2 and "t" in whole)):
+                self._native = whole["v"], whole.get("t")
+            else:
+                self._native = whole, None
+        return self._native
 
 
 class Reader(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -293,12 +304,10 @@ def _picked(reader: Reader, payload: Payload) -> object:
     if reader.native:
         if reader.value_type == "number" and (bare := number(payload.text())) is not NO_SAMPLE:
             return bare
-        raw = payload.json()
+        raw, _ = payload.native()
         if raw is NO_SAMPLE:
             text = payload.text()
             return NO_SAMPLE if text is None or text == "" else text
-        if isinstance(raw, dict) and "v" in raw and raw.keys() <= {"v", "t"}:
-            return raw["v"]
         return raw
     if reader.template is not None:
         return reader.template.render(payload)
@@ -316,11 +325,7 @@ def _picked(reader: Reader, payload: Payload) -> object:
 
 def stated_ms(payload: Payload) -> int | None:
     """The device's own time of a native reading `{"v": …, "t": ms since 1970 UTC}`."""
-    if not payload.raw.lstrip().startswith(b"{"):
+    if b"{" not in payload.raw:
         return None
-    raw = payload.json()
-    if isinstance(raw, dict) and "v" in raw and raw.keys() <= {"v", "t"}:
-        stated = raw.get("t")
-        if isinstance(stated, int | float) and not isinstance(stated, bool):
-            return int(stated)
-    return None
+    _, stated = payload.native()
+    return int(stated) if isinstance(stated, int | float) and not isinstance(stated, bool) else None

@@ -121,11 +121,16 @@ class Connection(AckLine):
                 start = pos + 2
                 length = data[pos + 1] if start <= end else 0xFF
                 if length > 0x7F:
-                    found = codec.split(data, pos, self._limit, self.version == V5)
-                    if isinstance(found, int):
-                        self._wanted = found
-                        break
-                    first, start, stop = found
+                    high = data[start] if start < end else 0
+                    stop = start + 1 + (high << 7 | length & 0x7F)
+                    if 0 < high < 0x80 and stop <= end and stop - pos <= self._limit:
+                        start += 1
+                    else:
+                        found = codec.split(data, pos, self._limit, self.version == V5)
+                        if isinstance(found, int):
+                            self._wanted = found
+                            break
+                        first, start, stop = found
                 else:
                     stop = start + length
                     if stop > end:
@@ -236,25 +241,27 @@ class Connection(AckLine):
             self._count_unacked()
         broker = self.broker
         publish = Publish(route.topic, data[body:stop], 1, False, self.who, broker.moment or broker.stamp)
-        message = Message(publish, route.head, b"", None, self.session, route.rank)
-        if old:
-            message.prefix = data[pos:at]
-        batch, journal = broker.batch, broker.journal
-        position, noted = len(batch), journal.count
+        batch = broker.batch
+        position = len(batch)
         batch.append(publish)
         if route.generation != broker.router.generation:
             broker.router.refresh(route)
         if route.rank == ALARM:
             broker.alarms.add(position)
-        for found in route.plain:
-            if found.qos:
-                broker.offer(found.session, message, 1, False, ())
-            elif found.session.conn is not None:
-                found.session.conn.send0(message, False, ())
-        if route.special or route.groups:
-            broker.spread_special(message, route)
-        if journal.count != noted:
-            broker.journaled.add(position)
+        if route.plain or route.special or route.groups:
+            noted = broker.journal.count
+            message = Message(publish, route.head, b"", None, self.session, route.rank)
+            if old:
+                message.prefix = data[pos:at]
+            for found in route.plain:
+                if found.qos:
+                    broker.offer(found.session, message, 1, False, ())
+                elif found.session.conn is not None:
+                    found.session.conn.send0(message, False, ())
+            if route.special or route.groups:
+                broker.spread_special(message, route)
+            if broker.journal.count != noted:
+                broker.journaled.add(position)
         self.unacked += 1
         broker.acks.append((position, self, b"\x40\x02" + packet_id))
         return True

@@ -78,6 +78,15 @@ def test_a_native_state_is_a_value_or_a_value_with_its_time(payload: bytes, valu
     assert said(NATIVE, payload) == value
 
 
+def test_a_payload_that_several_read_says_the_same_to_each() -> None:
+    payload = Payload(b'{"v": 21.5, "t": 1700000000000}', JsonLimits())
+    assert [read(NATIVE, payload), stated_ms(payload), payload.native()] == [
+        21.5,
+        1_700_000_000_000,
+        (21.5, 1_700_000_000_000),
+    ]
+
+
 def test_a_native_text_need_not_be_json() -> None:
     assert said(Reader(topic="t", native=True), b"hello there") == "hello there"
 
