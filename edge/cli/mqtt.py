@@ -71,7 +71,8 @@ def _print(row: dict[str, Any], *, as_json: bool) -> None:
     if as_json:
         show.json_octets(dumps(row))
     else:
-        print(show.printable(f"{row['topic']} {row['payload']}"), flush=True)
+        mark = "  [retained]" if row["retain"] else ""
+        print(show.printable(f"{row['topic']} {row['payload']}") + mark, flush=True)
 
 
 def user_add(options: Namespace) -> int:

@@ -203,6 +203,7 @@ def _mqtt(verbs: Any) -> None:
     sub.add_argument(
         "--count", type=_whole(0, 1_000_000_000), default=0, metavar="N", help="end after N messages (default 0: never)"
     )
+    sub.add_argument("--no-retained", action="store_true", help="only what comes from now on")
     user = _group(group, "user", "Users who chose their password; devices have one from `device add`.")
     add = _json(_verb(user, "add", "mqtt:user_add", "Let a user in; asks for the password, or reads it from a file."))
     add.add_argument("--admin", action="store_true", help="may use every topic")
