@@ -44,6 +44,11 @@ class Clock(Protocol):
         ...
 
 
+def later(clock: Clock, us: int, call: Callable[[], None]) -> Callable[[], None]:
+    """Call `call` in the loop, `us` from now; the result cancels it."""
+    return clock.at(clock.now().mono_us + us, call)
+
+
 def iso(second: int) -> str:
     """ISO 8601 in UTC of seconds since 1970."""
     return datetime.fromtimestamp(second, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

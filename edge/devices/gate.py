@@ -17,7 +17,7 @@ from edge.contract.capability import Capability, Skill
 from edge.contract.errors import EdgeError, InvalidParams, NotFound
 from edge.contract.principal import NODE
 from edge.contract.task import Order, Report, TaskSink
-from edge.contract.time import SECOND, Clock
+from edge.contract.time import SECOND, Clock, later
 from edge.contract.wire import JsonLimits, dumps, loads
 from edge.devices import limits as bounds
 from edge.devices.acks import Losses
@@ -391,7 +391,7 @@ class Gate:
                 log.error("what became of task %s could not be written: %s", report.task_id, error)
                 self._lost(report)
                 return
-            self._clock.at(self._clock.now().mono_us + RETRY_US, lambda: self._hand_in(report, left - 1))
+            later(self._clock, RETRY_US, lambda: self._hand_in(report, left - 1))
 
         if self._sink is not None:
             self._sink.report(report, taken)
@@ -401,7 +401,7 @@ class Gate:
 
         def written(error: BaseException | None) -> None:
             if error is not None:
-                self._clock.at(self._clock.now().mono_us + RETRY_US, lambda: self._lost(report))
+                later(self._clock, RETRY_US, lambda: self._lost(report))
 
         self._losses.add("task", report.task_id, 1, "report lost", "node", written)
 

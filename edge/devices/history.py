@@ -9,7 +9,7 @@ import logging
 from collections.abc import Callable
 
 from edge.contract.op import Spawn
-from edge.contract.time import SECOND
+from edge.contract.time import SECOND, later
 from edge.devices.intake import Intake
 from edge.devices.registry import Registry
 
@@ -36,7 +36,7 @@ class Keeper:
 
     def start(self) -> None:
         """Sweep from now on."""
-        self._cancel = self._clock.at(self._clock.now().mono_us + PERIOD_US, self._turn)
+        self._cancel = later(self._clock, PERIOD_US, self._turn)
 
     def stop(self) -> None:
         """Sweep no more."""

@@ -19,7 +19,7 @@ from edge.config import Config, ConfigError, Listener, declared
 from edge.contract.errors import InvalidParams
 from edge.contract.event import Event
 from edge.contract.principal import PLAIN_LAN
-from edge.contract.time import SECOND
+from edge.contract.time import SECOND, later
 from edge.contract.wire import dumps
 from edge.node.bus import EngineMissing
 from edge.node.folders import make_folders, sweep
@@ -329,8 +329,7 @@ class Node:
             write_atomic(self._ready_path, dumps(facts) + b"\n")
         except OSError as error:
             log.error("the ready file cannot be written yet: %s", error)
-            again = self.house.clock.now().mono_us + READY_AGAIN_US
-            self.house.clock.at(again, lambda: None if self._stopped.is_set() else self._write_ready())
+            later(self.house.clock, READY_AGAIN_US, lambda: None if self._stopped.is_set() else self._write_ready())
 
     @property
     def _ready_path(self) -> Path:

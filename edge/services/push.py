@@ -23,7 +23,7 @@ from edge.contract.limit import Limits, declare
 from edge.contract.op import Call, Empty, Params, Spawn, op
 from edge.contract.principal import Principal
 from edge.contract.store import Store, Unit
-from edge.contract.time import SECOND, Clock, wall_ms
+from edge.contract.time import SECOND, Clock, later, wall_ms
 from edge.contract.wire import dumps
 from edge.protocol.aid import normal
 from edge.store import push
@@ -192,7 +192,7 @@ class PushService:
         wake.at_ms = wall_ms(self._clock)
 
     def _again(self, wake: _Wake, pause_us: int) -> None:
-        wake.cancel = self._clock.at(self._clock.now().mono_us + pause_us, lambda: self._spawn(self._wake(wake)))
+        wake.cancel = later(self._clock, pause_us, lambda: self._spawn(self._wake(wake)))
 
     async def _wake(self, wake: _Wake) -> None:
         """Tell the push servers, unless the client has come; then wait for their word."""

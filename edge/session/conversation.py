@@ -18,7 +18,7 @@ from edge.contract.errors import EdgeError, Internal, NotAuthenticated, NotReady
 from edge.contract.limit import Limits, declare
 from edge.contract.op import Door, Op, Outcome, Spawn
 from edge.contract.principal import GUEST, Kind, Principal
-from edge.contract.time import SECOND, Clock, Stamp
+from edge.contract.time import SECOND, Clock, Stamp, later
 from edge.contract.wire import dumps, loads
 from edge.protocol.jsonrpc import Refused, Request
 from edge.session.channels import GOING_AWAY, IDLE, Channels, LiveChannel, Shows, Stream, short_idle_us
@@ -414,7 +414,7 @@ class Conversation:
         quiet_us = short_idle_us(channel.announced, self._sessions.limits)
         if quiet_us is not None:
             self._cancel_timer()
-            self._cancel_timer = clock.at(clock.now().mono_us + quiet_us, self._idle)
+            self._cancel_timer = later(clock, quiet_us, self._idle)
 
     def _idle(self) -> None:
         if self.unanswered:

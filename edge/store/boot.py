@@ -11,7 +11,7 @@ from typing import Any, cast
 
 from edge.contract.errors import StorageFull
 from edge.contract.store import Store, Unit
-from edge.contract.time import SECOND
+from edge.contract.time import SECOND, later
 from edge.store.marks import Marks
 from edge.store.migration import statements
 from edge.system.clock import SystemClock
@@ -66,7 +66,7 @@ class Boots:
 
     def _arm(self) -> None:
         pause = RELEARN_US if self._clock.sure and self._written_us else RELEARN_US // 20
-        self._cancel = self._clock.at(self._clock.now().mono_us + pause, self._look)
+        self._cancel = later(self._clock, pause, self._look)
 
     def _look(self) -> None:
         changed = self._clock.relearn()

@@ -20,7 +20,7 @@ from edge.contract.event import Event
 from edge.contract.gap import Gap
 from edge.contract.limit import Limits, declare
 from edge.contract.store import Unit
-from edge.contract.time import SECOND, Clock, Stamp
+from edge.contract.time import SECOND, Clock, Stamp, later
 from edge.store import migrate, opening, snapshot, wal
 from edge.store.connection import MEDIUM_FAILED, open_writer, primary
 from edge.store.headroom import Headroom
@@ -249,7 +249,7 @@ class Database:
             return
         self._lazy.append(job)
         if self._cancel_lazy is None:
-            self._cancel_lazy = self._clock.at(self._clock.now().mono_us + self._wear_window_us, self._flush_lazy)
+            self._cancel_lazy = later(self._clock, self._wear_window_us, self._flush_lazy)
         elif sum(j.size for j in self._lazy) > LAZY_ROWS:
             self._flush_lazy()
 

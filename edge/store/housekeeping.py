@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from edge.contract.store import Store, Unit
-from edge.contract.time import SECOND, Clock
+from edge.contract.time import SECOND, Clock, later
 from edge.store import ledger, once
 from edge.store.marks import Mark, Marks
 from edge.store.writer import Figures, Writer
@@ -85,7 +85,7 @@ class Housekeeping:
         if self._cancel is not None:
             self._cancel()
         if not self._stopped:
-            self._cancel = self._clock.at(self._clock.now().mono_us + us, self._tick)
+            self._cancel = later(self._clock, us, self._tick)
 
     def _tick(self) -> None:
         self._cancel = None

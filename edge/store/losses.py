@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from edge.contract.gap import Gap
 from edge.contract.store import Store, Unit
-from edge.contract.time import SECOND, Clock, Stamp
+from edge.contract.time import SECOND, Clock, Stamp, later
 from edge.store.ledger import MINUTE
 
 logger = logging.getLogger(__name__)
@@ -50,7 +50,7 @@ class Losses:
 
     def _arm(self) -> None:
         if self._cancel is None and not self._stopped:
-            self._cancel = self._clock.at(self._clock.now().mono_us + FLUSH_US, self._due)
+            self._cancel = later(self._clock, FLUSH_US, self._due)
 
     def _add(self, key: _Key, count: int) -> None:
         if key not in self._counts and len(self._counts) >= KEYS:

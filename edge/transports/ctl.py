@@ -17,7 +17,7 @@ from edge.contract.errors import EdgeError, NotPermitted, Unavailable
 from edge.contract.limit import Limits, declare
 from edge.contract.op import Door, Spawn
 from edge.contract.principal import Kind, Principal
-from edge.contract.time import SECOND, Clock
+from edge.contract.time import SECOND, Clock, later
 from edge.contract.wire import JsonLimits
 from edge.protocol.control import ControlCodec
 from edge.session.conversation import Sessions
@@ -126,7 +126,7 @@ class LineStream:
         self._reader.feed_eof()
         self._writer.close()
         if self._writer.transport.get_write_buffer_size():
-            self._clock.at(self._clock.now().mono_us + self._limits[CLOSE_SECONDS] * SECOND, self._cut_off)
+            later(self._clock, self._limits[CLOSE_SECONDS] * SECOND, self._cut_off)
 
     def _cut_off(self) -> None:
         if self._writer.transport.get_write_buffer_size():

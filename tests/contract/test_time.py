@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from edge.contract.time import SECOND, Stamp, iso, wall_ms, wall_us
+from edge.contract.time import SECOND, Stamp, iso, later, wall_ms, wall_us
 from tests.support.clock import FakeClock
 
 
@@ -19,3 +19,13 @@ def test_wall_time_is_now_in_the_unit_asked_for() -> None:
     clock.advance(2 * SECOND)
     assert wall_us(clock) - first == 2 * SECOND
     assert wall_ms(clock) == wall_us(clock) // 1000
+
+
+def test_what_is_to_come_later_comes_then_unless_it_is_cancelled() -> None:
+    clock, came = FakeClock(), []
+    later(clock, SECOND, lambda: came.append("kept"))
+    later(clock, SECOND, lambda: came.append("cancelled"))()
+    clock.advance(SECOND - 1)
+    assert came == []
+    clock.advance(1)
+    assert came == ["kept"]

@@ -33,7 +33,7 @@ from edge.contract.errors import (
 )
 from edge.contract.op import Call, op
 from edge.contract.store import Unit
-from edge.contract.time import wall_us
+from edge.contract.time import later, wall_us
 from edge.contract.wire import JsonLimits, dumps
 from edge.protocol import group_rules, group_state, wraps
 from edge.protocol.group_rules import ADMIN, OWNER
@@ -580,7 +580,7 @@ class KeyService(MessageService):
         self._cancel_due()
         self._due_ms, clock = at_ms, self._room.clock
         wait_us = max(0, at_ms * 1000 - clock.wall(clock.now())[0])
-        self._cancel_due = clock.at(clock.now().mono_us + wait_us, self.resume_due)
+        self._cancel_due = later(clock, wait_us, self.resume_due)
 
     async def _confirm_due(self) -> None:
         self._due_ms = 0

@@ -11,7 +11,7 @@ from edge.contract.event import Fanout
 from edge.contract.limit import Limits
 from edge.contract.op import Spawn
 from edge.contract.store import Store, Unit
-from edge.contract.time import SECOND, Clock, Stamp, wall_us
+from edge.contract.time import SECOND, Clock, Stamp, later, wall_us
 from edge.services.group import limits as bounds
 from edge.services.group.events import EventService
 from edge.services.group.identity import IdentityService
@@ -79,7 +79,7 @@ class GroupService:
 
     def _sweep(self) -> None:
         clock = self._room.clock
-        self._cancel_sweep = clock.at(clock.now().mono_us + SWEEP_US, self._sweep)
+        self._cancel_sweep = later(clock, SWEEP_US, self._sweep)
         self._room.spawn(self._age_out())
 
     async def _age_out(self) -> None:

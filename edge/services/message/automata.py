@@ -19,7 +19,7 @@ from edge.contract.op import Calls, Spawn
 from edge.contract.principal import AGENT_SCOPES, NODE, Kind, Principal
 from edge.contract.store import Store, Unit
 from edge.contract.task import DeviceGate
-from edge.contract.time import SECOND, Clock
+from edge.contract.time import SECOND, Clock, later
 from edge.contract.wire import decode
 from edge.protocol import aid as aids
 from edge.protocol import grammar, parts
@@ -99,7 +99,7 @@ class Automata:
         """The store takes nothing, or says nothing, for now: what was to be done is done when it does."""
         logger.warning("messages wait for the store: %s", error)
         if not self._stopped:
-            self._clock.at(self._clock.now().mono_us + RETRY_US, lambda: self._spawn(work()))
+            later(self._clock, RETRY_US, lambda: self._spawn(work()))
 
     async def _read_again(self, aid: str) -> None:
         self._wake(aid)

@@ -18,7 +18,7 @@ from edge.contract.op import Call, Calls, Spawn
 from edge.contract.principal import Kind, Principal
 from edge.contract.store import Store, Unit
 from edge.contract.task import DeviceGate
-from edge.contract.time import SECOND, Clock, Stamp, wall_us
+from edge.contract.time import SECOND, Clock, Stamp, later, wall_us
 from edge.contract.wire import dumps
 from edge.services.message import remembered
 from edge.services.message.automata import Automata
@@ -122,7 +122,7 @@ class MessageService(PostService, InboxService, CatalogueService, KeyService, Re
 
     def _sweep(self) -> None:
         """Let messages go that are older than the stated age; raise the floors of their inboxes (M-16)."""
-        self._cancel = self._clock.at(self._clock.now().mono_us + SWEEP_US, self._sweep)
+        self._cancel = later(self._clock, SWEEP_US, self._sweep)
         self._spawn(self._age_out())
 
     async def _age_out(self) -> None:

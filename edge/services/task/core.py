@@ -20,7 +20,7 @@ from edge.contract.limit import Limits
 from edge.contract.principal import Kind, Principal
 from edge.contract.store import Store, Unit
 from edge.contract.task import DeviceGate, Grants, Order
-from edge.contract.time import SECOND, Clock, Stamp, wall_ms, wall_us
+from edge.contract.time import SECOND, Clock, Stamp, later, wall_ms, wall_us
 from edge.contract.wire import dumps
 from edge.protocol.engine import apply
 from edge.protocol.task import (
@@ -226,7 +226,7 @@ class Core:
     def later(self, name: str, us: int, call: Callable[[], None]) -> None:
         """Call `call` in `us`; one timer per name, the last one wins."""
         self.disarm(name)
-        self._timers[name] = self.clock.at(self.clock.now().mono_us + us, call)
+        self._timers[name] = later(self.clock, us, call)
 
     def disarm(self, name: str) -> None:
         """No timer of this name."""

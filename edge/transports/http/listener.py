@@ -19,7 +19,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
 from edge.contract.limit import Limit, Limits, declare
-from edge.contract.time import SECOND, Clock
+from edge.contract.time import SECOND, Clock, later
 
 if TYPE_CHECKING:
     import asyncio
@@ -68,7 +68,7 @@ class Terms:
 
     def after(self, limit: Limit, call: Callable[[], None]) -> Callable[[], None]:
         """Call when `limit` (seconds) has passed; the result cancels."""
-        return self.clock.at(self.clock.now().mono_us + self.limits[limit] * SECOND, call)
+        return later(self.clock, self.limits[limit] * SECOND, call)
 
 
 class _Config(uvicorn.Config):

@@ -20,7 +20,7 @@ from edge.contract.bus import Admission, Done, Gatekeeper, Login, Publish, Refus
 from edge.contract.limit import Limits
 from edge.contract.op import Spawn
 from edge.contract.principal import PLAIN_LAN, Kind
-from edge.contract.time import SECOND, Clock
+from edge.contract.time import SECOND, Clock, later
 from edge.protocol.mqtt import limits as bounds
 from edge.protocol.mqtt.rights import Rights
 from edge.protocol.mqtt.topics import valid_topic
@@ -251,9 +251,7 @@ class AmqttEngine:
         out = self._porter.Writer(writer)
         into = self._porter.Reader(reader, self._limits[bounds.PACKET_OCTETS], out.abort)
         guest = _Guest(into, out, writer.get_extra_info("peername")[0], entrance.via)
-        cancel = self._clock.at(
-            self._clock.now().mono_us + self._limits[bounds.CONNECT_S] * SECOND, lambda: self._silent(guest)
-        )
+        cancel = later(self._clock, self._limits[bounds.CONNECT_S] * SECOND, lambda: self._silent(guest))
         try:
             if self._has_room(guest.address) and entrance.admits(guest.address):
                 self._guests.add(guest)

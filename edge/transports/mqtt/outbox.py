@@ -14,7 +14,7 @@ from edge.contract.bus import Done, Publish
 from edge.contract.gap import Gap
 from edge.contract.limit import Limits, declare
 from edge.contract.store import Store, Unit
-from edge.contract.time import SECOND, Clock
+from edge.contract.time import SECOND, Clock, later
 from edge.store import spool
 from edge.store.spool import Spooled
 
@@ -156,7 +156,7 @@ class Outbox:
         if self._all and self._cancel is None:
             oldest = next(iter(self._all.values()))
             left_us = max(SECOND // 10, self._keep_us - self._age_us(oldest))
-            self._cancel = self._clock.at(self._clock.now().mono_us + left_us, self._aged)
+            self._cancel = later(self._clock, left_us, self._aged)
 
     def _aged(self) -> None:
         self._cancel = None
