@@ -9,6 +9,9 @@ import msgspec
 
 from edge.contract.errors import EdgeError, TooLarge
 
+AGAIN = "retry_after_ms"
+"""What an error's `data` calls the time after which another try may do."""
+
 
 class Limit(msgspec.Struct, frozen=True):
     """One bound on what others may ask of the node.
@@ -45,11 +48,14 @@ class Limits:
         with self._counting:
             self.hits[limit.name] = self.hits.get(limit.name, 0) + count
 
-    def refuse(self, limit: Limit, detail: str = "") -> EdgeError:
-        """Count a refusal and make its error (for `raise`)."""
+    def refuse(self, limit: Limit, detail: str = "", *, again_ms: int | None = None) -> EdgeError:
+        """Count a refusal and make its error (for `raise`); `again_ms`: after which time another try may do."""
         self.hit(limit)
         text = f"{limit.name}: over {self[limit]} {limit.unit}" + (f" ({detail})" if detail else "")
-        return (limit.error or TooLarge)(text, data={"limit": limit.name, "max": self[limit]})
+        data: dict[str, object] = {"limit": limit.name, "max": self[limit]}
+        if again_ms is not None:
+            data[AGAIN] = again_ms
+        return (limit.error or TooLarge)(text, data=data)
 
 
 REGISTRY: dict[str, Limit] = {}

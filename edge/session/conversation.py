@@ -22,7 +22,7 @@ from edge.contract.time import SECOND, Clock, Stamp, later
 from edge.contract.wire import dumps, loads
 from edge.protocol.jsonrpc import Refused, Request
 from edge.session.channels import GOING_AWAY, IDLE, Channels, LiveChannel, Shows, Stream, short_idle_us
-from edge.session.limiter import Limiter, Ticket
+from edge.session.limiter import BUSY_MS, Limiter, Ticket
 
 log = logging.getLogger(__name__)
 
@@ -280,9 +280,7 @@ class Conversation:
         if not sessions.channels.reading:
             raise Unavailable("the node is stopping")
         if len(self.unanswered) > sessions.limits[REQUESTS]:
-            refusal = sessions.limits.refuse(REQUESTS)
-            refusal.data["retry_after_ms"] = 100
-            raise refusal
+            raise sessions.limits.refuse(REQUESTS, again_ms=BUSY_MS)
         ticket = sessions.limiter.begin(who, self._channel.address, self._class(request))
         if who.kind is Kind.GUEST and not self._codec.open_to_guests(request.method):
             ticket.release()

@@ -20,6 +20,11 @@ from edge.contract.time import SECOND, Clock
 BURST = 2
 """A bucket holds this many seconds of its rate."""
 
+BUSY_MS = 100
+"""When to come back to a door at which too much runs already."""
+CLOSED_MS = 60_000
+"""When to come back for what has a rate of zero."""
+
 TABLE = 4096
 """How many principals and addresses are remembered; beyond it the one longest unseen starts afresh."""
 
@@ -69,9 +74,7 @@ class Limiter:
         caller, place = _caller(who), network(address)
         running = self._running.get(caller, 0) if caller else 0
         if caller and running >= self._limits[CONCURRENT]:
-            refusal = self._limits.refuse(CONCURRENT)
-            refusal.data["retry_after_ms"] = 100
-            raise refusal
+            raise self._limits.refuse(CONCURRENT, again_ms=BUSY_MS)
         if klass == "auth":
             self._take(AUTH, place)
         elif caller and klass in CLASSES:
@@ -109,9 +112,8 @@ class Limiter:
         bucket.tokens = min(rate * BURST, bucket.tokens + (now - bucket.at_us) * rate / SECOND)
         bucket.at_us = now
         if bucket.tokens < 1:
-            refusal = self._limits.refuse(limit)
-            refusal.data["retry_after_ms"] = int((1 - bucket.tokens) * 1000 / rate) + 1 if rate else 60_000
-            raise refusal
+            again_ms = int((1 - bucket.tokens) * 1000 / rate) + 1 if rate else CLOSED_MS
+            raise self._limits.refuse(limit, again_ms=again_ms)
         bucket.tokens -= 1
 
 

@@ -26,6 +26,10 @@ def test_a_refusal_is_counted_and_says_name_maximum_and_unit() -> None:
     assert limits.hits == {"test.size": 3}
 
 
+def test_a_refusal_says_when_to_come_back_where_that_helps() -> None:
+    assert Limits().refuse(SIZE, again_ms=0).data == {"limit": "test.size", "max": 10, "retry_after_ms": 0}
+
+
 def test_threads_that_hit_at_once_are_all_counted() -> None:
     limits, before = Limits(counting=threading.Lock()), sys.getswitchinterval()
     sys.setswitchinterval(1e-6)

@@ -50,7 +50,7 @@ from edge.contract.errors import (
     Unavailable,
     UnsupportedOperation,
 )
-from edge.contract.limit import Limit, Limits, declare
+from edge.contract.limit import AGAIN, Limit, Limits, declare
 from edge.contract.principal import GUEST
 from edge.contract.time import SECOND, Clock
 from edge.contract.wire import dumps
@@ -157,7 +157,7 @@ def error_response(error: EdgeError) -> Response:
     if status == 401:
         headers["www-authenticate"] = "Bearer"
     if status in (429, 503):
-        wait_ms = error.data.get("retry_after_ms")
+        wait_ms = error.data.get(AGAIN)
         headers["retry-after"] = str(-(-wait_ms // 1000) if isinstance(wait_ms, int) else 1)
     if status in (408, 413):
         headers["connection"] = "close"
