@@ -39,22 +39,25 @@ def sub(options: Namespace) -> int:
     """Print messages until `--count` are there, or for ever."""
     left: int = options.count
 
-    def heard(topic: str, payload: bytes, qos: int, retain: bool) -> bool:
+    def heard(topic: str, payload: bytes, qos: int, retain: bool, kept: bool) -> bool:
         nonlocal left
         left -= 1
-        _print({"topic": topic, **_readable(payload), "qos": qos, "retain": retain}, as_json=options.json)
+        row = {"topic": topic, **_readable(payload), "qos": qos, "retain": retain, "kept": kept}
+        _print(row, as_json=options.json)
         return left != 0
 
     if options.username:
         from edge.cli.mqtt_client import subscribe
 
-        subscribe(options, heard)
+        subscribe(options, lambda topic, payload, qos, retain: heard(topic, payload, qos, retain, retain))
         return Exit.OK
-    for one in Control(options.state_dir).stream("mqtt.sub", {"filters": options.filters}):
+    asked = {"filters": options.filters, "retained": not options.no_retained}
+    for one in Control(options.state_dir).stream("mqtt.sub", asked):
         if one.get("missed"):
             sys.stderr.write(f"aun-edge: {one['missed']} messages were too many and are not shown\n")
         payload = base64.b64decode(one["payload_b64"]) if "payload_b64" in one else one.get("payload", "").encode()
-        if not heard(one["topic"], payload, one.get("qos", 0), one.get("retain", False)):
+        kept = one.get("kept", False)
+        if not heard(one["topic"], payload, one.get("qos", 0), one.get("retain", False), kept):
             break
     return Exit.OK
 
@@ -71,7 +74,7 @@ def _print(row: dict[str, Any], *, as_json: bool) -> None:
     if as_json:
         show.json_octets(dumps(row))
     else:
-        mark = "  [retained]" if row["retain"] else ""
+        mark = "  [retained]" if row["kept"] else ""
         print(show.printable(f"{row['topic']} {row['payload']}") + mark, flush=True)
 
 

@@ -198,7 +198,7 @@ def _mqtt(verbs: Any) -> None:
     pub.add_argument("topic", metavar="TOPIC", help="where to")
     pub.add_argument("payload", metavar="PAYLOAD", help="`-` reads standard input")
     pub.add_argument("--retain", action="store_true", help="keep it for later subscribers; empty: keep none")
-    sub = _json(_verb(group, "sub", "mqtt:sub", "Print messages as they come; retained ones only as a user."))
+    sub = _json(_verb(group, "sub", "mqtt:sub", "Print retained messages, marked, then messages as they come."))
     sub.add_argument("filters", nargs="+", metavar="FILTER", help="topic filters; + is one level, # all below")
     sub.add_argument(
         "--count", type=_whole(0, 1_000_000_000), default=0, metavar="N", help="end after N messages (default 0: never)"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from enum import Enum
 from typing import Any, Protocol
 
@@ -66,6 +66,11 @@ class Bus(Protocol):
 
     def attach(self, sink: Sink) -> None:
         """Add a sink. Before the engine listens."""
+        ...
+
+    def kept(self, wanted: str) -> Iterator[Publish]:
+        """The retained messages of topics that a filter matches now, each looked up when its turn comes, with `live`
+        False. None from an engine that keeps them elsewhere."""
         ...
 
     def expel(self, user: str) -> int:

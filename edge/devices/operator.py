@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import binascii
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable, Iterator
 
 from edge.contract.bus import Bus, Publish
 from edge.contract.errors import EdgeError, InvalidParams, RateLimited, TooLarge, Unavailable
@@ -62,8 +62,18 @@ class OperatorService:
 
     @op("mqtt.sub", scope="mqtt:admin", raises=(InvalidParams, RateLimited), wire={"edge": ("mqtt.sub",)})
     async def subscribe(self, call: Call[SubscribeAsked]) -> AsyncIterator[Heard]:
-        """Hear what the bus hands over, from now on, until the caller goes."""
+        """Hear the retained messages, then what the bus hands over from now on, until the caller goes."""
         filters = call.params.filters
         if not 0 < len(filters) <= 32 or not all(valid_filter(one) for one in filters):
             raise InvalidParams("1 to 32 valid topic filters")
-        return self._taps.open(filters)
+        return self._taps.open(filters, _once([self._bus.kept(one) for one in filters]) if call.params.retained else ())
+
+
+def _once(found: Iterable[Iterator[Publish]]) -> Iterator[Publish]:
+    """Messages of several filters, each topic once."""
+    told: set[str] = set()
+    for messages in found:
+        for message in messages:
+            if message.topic not in told:
+                told.add(message.topic)
+                yield message

@@ -65,9 +65,10 @@ class PublishAsked(Params, frozen=True, kw_only=True):
 
 
 class SubscribeAsked(Params, frozen=True, kw_only=True):
-    """Topic filters to listen to."""
+    """Topic filters to listen to; with `retained` what is kept of them comes first."""
 
     filters: tuple[str, ...]
+    retained: bool = True
 
 
 class DeviceLine(msgspec.Struct, kw_only=True):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 from collections import deque
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator, Collection, Iterable
 
 import msgspec
 
@@ -16,7 +16,8 @@ from edge.protocol.mqtt.topics import matches
 
 
 class Heard(msgspec.Struct, omit_defaults=True):
-    """One message. `payload` is text, or else `payload_b64`; `missed` counts what was skipped just before it."""
+    """One message. `payload` is text, or else `payload_b64`; `missed` counts what was skipped just before it. `retain`
+    is as its publisher said; `kept`: it was there before, and nobody published it now."""
 
     topic: str
     payload: str = ""
@@ -25,6 +26,7 @@ class Heard(msgspec.Struct, omit_defaults=True):
     retain: bool = False
     user: str = ""
     missed: int = 0
+    kept: bool = False
 
 
 class _Tap:
@@ -59,16 +61,19 @@ class Taps:
         tap.missed = 0
         tap.filled.set()
 
-    def open(self, filters: tuple[str, ...]) -> AsyncIterator[Heard]:
-        """Messages from now on, until the iterator is closed. Raises `RateLimited` when too many listen."""
+    def open(self, filters: tuple[str, ...], before: Iterable[Publish] = ()) -> AsyncIterator[Heard]:
+        """Those `before`, then messages from now on, until the iterator is closed. Raises `RateLimited` when too many
+        listen."""
         if len(self._taps) >= self._limits[bounds.TAPS]:
             raise self._limits.refuse(bounds.TAPS)
         tap = _Tap(filters, self._limits[bounds.TAP_QUEUE])
         self._taps.append(tap)
-        return self._messages(tap)
+        return self._messages(tap, before)
 
-    async def _messages(self, tap: _Tap) -> AsyncIterator[Heard]:
+    async def _messages(self, tap: _Tap, before: Iterable[Publish]) -> AsyncIterator[Heard]:
         try:
+            for message in before:
+                yield heard(message)
             while True:
                 await tap.filled.wait()
                 while tap.queue:
@@ -86,6 +91,7 @@ def heard(message: Publish, missed: int = 0) -> Heard:
         retain=message.retain,
         user=message.who.device_id or message.who.aid or str(message.who.kind),
         missed=missed,
+        kept=not message.live,
     )
     try:
         made.payload = message.payload.decode()

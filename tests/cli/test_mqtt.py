@@ -40,7 +40,16 @@ def heard(listener: subprocess.Popen[str], topic: str, say: Callable[[], object]
 
 def test_what_is_published_is_heard(verb: Verb, listener: subprocess.Popen[str]) -> None:
     row = heard(listener, "a/b", lambda: verb("mqtt", "pub", "a/b", "grüße"))
-    assert row == {"topic": "a/b", "payload": "grüße", "encoding": "utf-8", "qos": 1, "retain": False}
+    assert row == {"topic": "a/b", "payload": "grüße", "encoding": "utf-8", "qos": 1, "retain": False, "kept": False}
+
+
+def test_what_is_retained_is_shown_first_and_marked(verb: Verb, running: NodeProcess) -> None:
+    assert verb("mqtt", "pub", "kept/x", "old", "--retain")[0] == 0
+    assert verb("mqtt", "sub", "kept/#", "--count", "1") == (0, "kept/x old  [retained]\n", "")
+    code, out, _ = verb("mqtt", "sub", "kept/#", "--count", "1", "--json")
+    row = {"topic": "kept/x", "payload": "old", "encoding": "utf-8", "qos": 1, "retain": True, "kept": True}
+    assert (code, json.loads(out)) == (0, row)
+    assert verb("mqtt", "pub", "kept/x", "", "--retain")[0] == 0
 
 
 def test_bytes_that_are_no_text_are_shown_as_base64(running: NodeProcess, listener: subprocess.Popen[str]) -> None:

@@ -133,3 +133,26 @@ async def test_a_caller_who_has_gone_is_no_matter_to_the_commit(tmp_path: Path) 
         with pytest.raises(asyncio.CancelledError):
             await asked
         owed.pop()(None)
+
+
+async def test_who_listens_hears_first_what_is_retained(tmp_path: Path) -> None:
+    """Each topic once, marked; then what comes."""
+    async with house(tmp_path) as h:
+        who = await h.add("dev")
+        for topic in ("dev/a", "dev/b", "other"):
+            await h.say(who, topic, topic, retain=True)
+        heard = await h.call("mqtt.sub", SubscribeAsked(filters=("dev/+", "dev/#")))
+        await h.say(who, "dev/c", "now")
+        got = [await anext(heard) for _ in range(3)]
+        assert [(one.topic, one.kept) for one in got] == [("dev/a", True), ("dev/b", True), ("dev/c", False)]
+        await heard.aclose()
+
+
+async def test_what_is_retained_can_be_left_out(tmp_path: Path) -> None:
+    async with house(tmp_path) as h:
+        who = await h.add("dev")
+        await h.say(who, "dev/a", "old", retain=True)
+        heard = await h.call("mqtt.sub", SubscribeAsked(filters=("dev/+",), retained=False))
+        await h.say(who, "dev/a", "new")
+        assert (await anext(heard)).payload == "new"
+        await heard.aclose()

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+
+import msgspec
 
 from edge.contract.bus import Done, Publish, Sink
 from edge.contract.principal import Principal
@@ -41,6 +43,10 @@ class MemoryBus:
 
     def attach(self, sink: Sink) -> None:
         self._sinks.append(sink)
+
+    def kept(self, wanted: str) -> Iterator[Publish]:
+        topics = [topic for topic in self.retained if matches(wanted, topic)]
+        return (msgspec.structs.replace(self.retained[topic], live=False) for topic in topics)
 
     def hang_up(self, user: str) -> int:
         self.hung_up.append(user)

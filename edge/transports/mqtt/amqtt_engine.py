@@ -10,7 +10,7 @@ import secrets
 import socket
 import ssl
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
@@ -132,6 +132,10 @@ class AmqttEngine:
         self._take(message)
         self._outgoing.append(message)
         self._filled.set()
+
+    def kept(self, wanted: str) -> Iterator[Publish]:
+        """Nothing: amqtt has them, without who published them."""
+        return iter(())
 
     def expel(self, user: str) -> int:
         """Close every connection of a user; amqtt has no public way to forget its sessions."""

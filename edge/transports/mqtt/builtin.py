@@ -7,7 +7,7 @@ import logging
 import secrets
 import socket
 import ssl
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from types import MappingProxyType
 
@@ -97,6 +97,14 @@ class BuiltinEngine:
     def publish(self, message: Publish, done: Done | None = None) -> None:
         """Publish from the host: `edge.contract.bus.Bus.publish`."""
         self._broker.publish(message, done)
+
+    def kept(self, wanted: str) -> Iterator[Publish]:
+        """Retained messages: `edge.contract.bus.Bus.kept`."""
+        if wanted.startswith("$SYS"):
+            self._broker.sys.refresh()
+        retained, topics = self._broker.retained, self._broker.retained.find(wanted)[0]
+        found = (retained.get(topic, self._broker.now_us) for topic in topics)
+        return (msgspec.structs.replace(one.publish, retain=True, live=False) for one in found if one is not None)
 
     def expel(self, user: str) -> int:
         """Close a user's connections and forget the sessions; how many sessions."""

@@ -14,7 +14,7 @@ import logging
 import random
 import socket
 import ssl
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 
 import aiomqtt
 
@@ -130,6 +130,10 @@ class ExternalEngine:
         self._lost("not_connected", message.topic, "")
         if told is not None:
             told(Unavailable("the broker is not connected, and QoS 0 does not wait for it"))
+
+    def kept(self, wanted: str) -> Iterator[Publish]:
+        """Nothing: that broker has them, and sent them when we subscribed."""
+        return iter(())
 
     def expel(self, user: str) -> int:
         """Nothing: who may connect is that broker's business."""

@@ -52,6 +52,19 @@ async def test_mosquittos_client_gets_a_retained_message(engine: Rig, version: i
     assert got == (0, "1 kept\n")
 
 
+async def test_the_host_can_look_at_what_is_retained(engine: Rig) -> None:
+    """One by one, as it is asked for: what is gone meanwhile is left out; `$SYS` only by its name."""
+    for topic in ("a/1", "a/2", "b"):
+        assert (await run(*mosquitto("pub", engine, V5, "-t", topic, "-m", topic, "-q", "1", "-r")))[0] == 0
+    looking = engine.engine.kept("a/+")
+    first = next(looking)
+    assert (first.topic, first.payload, first.retain, first.live) == ("a/1", b"a/1", True, False)
+    assert (await run(*mosquitto("pub", engine, V5, "-t", "a/2", "-n", "-q", "1", "-r")))[0] == 0
+    assert list(looking) == []
+    assert sorted(one.topic for one in engine.engine.kept("#")) == ["a/1", "b"]
+    assert "$SYS/broker/version" in [one.topic for one in engine.engine.kept("$SYS/#")]
+
+
 async def test_mosquitto_rr_gets_its_response(engine: Rig) -> None:
     """Request and response of version 5."""
     peer = await dial(engine.port, version=V5)
