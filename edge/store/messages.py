@@ -73,6 +73,7 @@ _HELD_MORE = """INSERT INTO message_share (aid, sender, rows, octets) VALUES (?,
 _HELD_LESS = "UPDATE message_share SET rows = rows - ?, octets = octets - ? WHERE aid = ? AND sender = ?"
 _HELD_NONE = "DELETE FROM message_share WHERE aid = ? AND sender = ? AND rows <= 0"
 _HELD = "SELECT rows, octets FROM message_share WHERE aid = ? AND sender = ?"
+_COUNT_SENDERS = "SELECT count(*) FROM message_share WHERE aid = ?"
 _LAST_OF = "SELECT coalesce(max(seq), 0) FROM message WHERE aid = ? AND sender = ?"
 _FIND = f"SELECT {_COLUMNS} FROM message WHERE message_id = ? AND sender = ? ORDER BY id"
 _KNOWN_ID = "SELECT 1 FROM message WHERE message_id = ? LIMIT 1"
@@ -222,6 +223,11 @@ def held(unit: Unit, aid: str, sender: str) -> tuple[int, int]:
     """Rows and payload bytes that one sender has in an inbox."""
     found = unit.run(_HELD, (aid, sender))
     return cast("tuple[int, int]", found[0]) if found else (0, 0)
+
+
+def senders(unit: Unit, aid: str) -> int:
+    """How many have messages in an inbox."""
+    return cast(int, unit.run(_COUNT_SENDERS, (aid,))[0][0])
 
 
 def find(unit: Unit, sender: str, message_id: str) -> list[Message]:

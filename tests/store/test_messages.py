@@ -70,6 +70,7 @@ async def test_what_each_sender_holds_of_an_inbox_follows_what_is_in_it(tmp_path
         for sender in ("alice", "carol", "alice", "carol", "carol"):
             await node.commit(lambda unit, sender=sender: messages.add(unit, row(sender)))
         assert await held() == {"alice": (2, 16), "carol": (3, 24)}
+        assert await node.read(lambda unit: messages.senders(unit, BOB)) == 2
         [first, *_], _ = await node.read(lambda unit: messages.after(unit, READER, 0, rows=9, octets=99))
         await node.commit(lambda unit: messages.bury(unit, first, "message.recalled", b"{}"))
         assert await held() == {"alice": (2, 10), "carol": (3, 24)}
@@ -129,6 +130,7 @@ async def test_no_question_about_an_inbox_reads_the_whole_table(tmp_path: Path) 
         messages._COVERED: (BOB, 0, 9),
         messages._EXPIRING: (9,),
         messages._HELD: (BOB, "alice"),
+        messages._COUNT_SENDERS: (BOB,),
     }
     async with database(tmp_path) as node:
         for sql, args in questions.items():

@@ -148,6 +148,8 @@ class PostService:
         """
         ours, reserve = who.via == "node", False
         used, held = messages.usage(unit, aid), messages.held(unit, aid, who.aid)
+        if not ours and not held[0] and messages.senders(unit, aid) >= self._limits[r.INBOX_SENDERS]:
+            raise self._limits.refuse(r.INBOX_SENDERS, aid)
         for bound, have, own, add in zip((r.INBOX_ROWS, r.INBOX_OCTETS), used, held, more, strict=True):
             most, need = self._limits[bound], have + add
             if need > (most * (100 + self._limits[r.INBOX_RESERVE]) / 100 if ours else most):

@@ -25,6 +25,9 @@ INBOX_OCTETS = declare("message.inbox_octets", 64 << 20, "bytes", "of payload ke
 INBOX_SHARE = declare(
     "message.inbox_share", 50, "percent", "one sender may hold of what the others leave of these two", RateLimited
 )
+INBOX_SENDERS = declare(
+    "message.inbox_senders", 3_000, "senders", "with messages in one inbox: one answer names them all", RateLimited
+)
 INBOX_RESERVE = declare(
     "message.inbox_reserve", 10, "percent", "above those two for what our devices and services say, as alarms do", None
 )

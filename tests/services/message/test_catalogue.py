@@ -9,7 +9,13 @@ import pytest
 
 from edge.contract.errors import InvalidParams, NotPermitted
 from edge.contract.principal import NODE
+from edge.contract.store import Unit
+from edge.contract.wire import dumps
 from edge.services.message.catalogue import PEERS_DEFAULT
+from edge.services.message.records import INBOX_SENDERS
+from edge.session.conversation import ANSWER
+from edge.store import messages
+from edge.store.messages import Message
 from tests.support.messaging import ALICE, BOB, CAROL, PEER, Client, FarEnd, Post, post_office
 
 
@@ -152,3 +158,20 @@ async def test_who_has_no_aid_has_no_catalogue(tmp_path: Path) -> None:
     async with post_office(tmp_path) as post:
         with pytest.raises(NotPermitted):
             await Client(post, NODE, None, FarEnd()).call("message.peers")
+
+
+async def test_as_many_senders_as_an_inbox_takes_are_named_in_one_answer(tmp_path: Path) -> None:
+    """With the longest names, after a restore, when numbers are long, and of queue and volatile mode as well."""
+    most = INBOX_SENDERS.default
+    async with post_office(tmp_path, incarnation=8_000) as post:
+        names = [f"{n:x}".rjust(64, "s") + "." + "e" * (253 - 65) for n in range(most + 400)]
+
+        def fill(unit: Unit) -> None:
+            for name in names:
+                row = Message(aid=BOB, seq=0, sender=name, message_id="m", sent_ms=1, at=unit.at, payload=b"{}")
+                messages.add(unit, row)
+
+        await post.node.commit(fill)
+        found = await post.offline(BOB, "b1").call("message.peers")
+        assert [peer["sender_aid"] for peer in found["peers"]] == sorted(names)
+        assert len(dumps(found)) < ANSWER.default

@@ -329,6 +329,23 @@ async def test_a_share_of_an_inbox_is_given_back_with_what_held_it(tmp_path: Pat
         assert await texts(bob) == ["third"]
 
 
+@pytest.mark.limit("message.inbox_senders")
+async def test_who_has_nothing_in_an_inbox_of_very_many_senders_is_refused(tmp_path: Path) -> None:
+    """`message.peers` names all of them in one answer, and cannot be paged."""
+    async with post_office(tmp_path, limits={"message.inbox_senders": 2}) as post:
+        post.aids.add("erin.edge.test")
+        for sender in (ALICE, CAROL, ALICE):
+            await post.offline(sender).send(BOB)
+        with pytest.raises(RateLimited) as caught:
+            await post.offline("erin.edge.test").send(BOB)
+        assert caught.value.data == {"limit": "message.inbox_senders", "max": 2}
+        smoke = post.offline("d-smoke.edge.test")
+        smoke.who = Principal(Kind.DEVICE, "d-smoke.edge.test", AGENT_SCOPES, "node")
+        assert (await smoke.send(BOB))["status"] == "sent"
+        await post.offline("erin.edge.test").send(CAROL)
+        assert len((await post.offline(BOB).call("message.peers"))["peers"]) == 3
+
+
 async def test_what_one_sends_to_oneself_has_no_share_but_an_end(tmp_path: Path) -> None:
     """Notes to oneself, and the copies for one's other devices; they keep nobody else's alarms out either."""
     limits = {"message.inbox_rows": 4}
