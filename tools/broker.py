@@ -128,9 +128,12 @@ def _limit(word: str) -> tuple[str, int]:
     if name not in REGISTRY:
         raise argparse.ArgumentTypeError(f"no limit is called {name!r}; docs/reference/limits.md has them all")
     try:
-        return name, int(value)
+        number = int(value)
     except ValueError:
         raise argparse.ArgumentTypeError(f"{name} needs a number") from None
+    if number < (least := REGISTRY[name].least):
+        raise argparse.ArgumentTypeError(f"{name} is at least {least}")
+    return name, number
 
 
 async def serve(options: argparse.Namespace, folder: Path) -> None:

@@ -77,7 +77,8 @@ def limits_page() -> str:
     lines = ["# Limits", "", _LIMIT_WORDS, "", _row("limit", "default", "unit", "over it", "about"), _row(*["---"] * 5)]
     for name, one in sorted(REGISTRY.items()):
         error = one.error.summary if one.error else "as told"
-        lines.append(_row(f"`{name}`", str(one.default), one.unit, error, one.about))
+        about = one.about + (f"; at least {one.least}" if one.least > 1 else "")
+        lines.append(_row(f"`{name}`", str(one.default), one.unit, error, about))
     return "\n".join(lines)
 
 

@@ -338,8 +338,9 @@ def settings() -> list[Setting]:
     for name in sorted(limit.REGISTRY):
         declared = limit.REGISTRY[name]
         about = f"{declared.about} ({declared.unit})" + (f"; at most `{declared.within}`" if declared.within else "")
+        hint = limit_type(declared)
         found.append(
-            Setting(f"limits.{name}", kind_of(LIMIT), declared.default, declared.default * 2, about, allowed(LIMIT))
+            Setting(f"limits.{name}", kind_of(hint), declared.default, declared.default * 2, about, allowed(hint))
         )
     return found
 
@@ -368,7 +369,7 @@ def hint_of(key: str) -> Any:
     """The declared type of a key; an entry of a table (`log.levels.<module>`) has its value's. Raises `KeyError`."""
     section, name = split(key)
     if section == "limits":
-        return LIMIT if limit.REGISTRY[name] else None
+        return limit_type(limit.REGISTRY[name])
     declared = hints(SECTIONS[section])
     if name in declared:
         return declared[name]
@@ -379,7 +380,12 @@ def hint_of(key: str) -> Any:
 
 
 LIMIT = Annotated[int, Meta(ge=1, le=1 << 40)]
-"""The type of every limit: what fits SQLite and a clock of microseconds, whatever it is multiplied with."""
+"""The type of a limit: what fits SQLite and a clock of microseconds, whatever it is multiplied with."""
+
+
+def limit_type(one: limit.Limit) -> Any:
+    """The type of this limit, from the least that it may be."""
+    return LIMIT if one.least == 1 else Annotated[int, Meta(ge=one.least, le=1 << 40)]
 
 
 @cache

@@ -18,7 +18,7 @@ class Limit(msgspec.Struct, frozen=True):
 
     `name` is dotted and is the configuration key (`limits.<name>`) and the counter
     (`limit_hits{name=…}`). `error` None means: the transport closes or drops, as `about` says. `within` names the
-    limit of what this one travels in: above it, it could never be reached.
+    limit of what this one travels in: above it, it could never be reached. Below `least` nobody can set it.
     """
 
     name: str
@@ -27,6 +27,7 @@ class Limit(msgspec.Struct, frozen=True):
     about: str
     error: type[EdgeError] | None = TooLarge
     within: str = ""
+    least: int = 1
 
 
 class Limits:
@@ -63,10 +64,17 @@ REGISTRY: dict[str, Limit] = {}
 
 
 def declare(
-    name: str, default: int, unit: str, about: str, error: type[EdgeError] | None = TooLarge, *, within: str = ""
+    name: str,
+    default: int,
+    unit: str,
+    about: str,
+    error: type[EdgeError] | None = TooLarge,
+    *,
+    within: str = "",
+    least: int = 1,
 ) -> Limit:
     """Declare a limit, once, at import time."""
     if name in REGISTRY:
         raise ValueError(f"limit {name} is declared twice")
-    REGISTRY[name] = Limit(name, default, unit, about, error, within)
+    REGISTRY[name] = Limit(name, default, unit, about, error, within, least)
     return REGISTRY[name]

@@ -50,6 +50,14 @@ def test_a_limit_is_a_number_that_the_database_can_hold() -> None:
     assert declared.fits(1 << 40, declared.LIMIT)
 
 
+def test_a_limit_starts_at_its_least() -> None:
+    for one in limit.REGISTRY.values():
+        kind = declared.limit_type(one)
+        assert declared.fits(one.least, kind)
+        assert not declared.fits(one.least - 1, kind)
+        assert one.default >= one.least or one.default == 0
+
+
 def test_a_limit_within_another_starts_within_it() -> None:
     for one in limit.REGISTRY.values():
         assert not one.within or one.default <= limit.REGISTRY[one.within].default

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+import edge.node.house  # noqa: F401  declares every limit
 from edge.config import LOCAL_FILE, Config, ConfigError, edit_local, load_config
 from edge.contract import limit
 
@@ -143,6 +144,13 @@ def test_a_wrong_key_or_value_is_refused_with_its_line_and_what_is_allowed(
     place.write("etc/aun-edge.toml", text)
     (line,) = place.refusals()
     assert line.startswith("etc/aun-edge.toml" + refusal)
+
+
+def test_a_limit_that_could_not_be_kept_to_is_refused(place: Place) -> None:
+    (line,) = place.refusals(sets=["limits.mqtt.packet_octets=128"])
+    assert "128 is refused; allowed: a whole number from 129 to " in line
+    within = ["limits.mqtt.connect_octets=129", "limits.mqtt.subscribe_octets=129"]
+    assert place.load(sets=["limits.mqtt.packet_octets=129", *within]).value("limits.mqtt.packet_octets") == 129
 
 
 def test_a_limit_stays_within_what_it_travels_in(place: Place) -> None:

@@ -153,6 +153,7 @@ async def test_what_it_keeps_in_its_folder_survives_a_kill(tmp_path: Path) -> No
         (("--user", "lamp"), "NAME:PASSWORD"),
         (("--anonymous", "--limit", "mqtt.nonsense=1"), "no limit is called"),
         (("--anonymous", "--limit", "mqtt.inflight=many"), "needs a number"),
+        (("--anonymous", "--limit", "mqtt.packet_octets=128"), "at least 129"),
         (("--anonymous", "--refuse-subscribe", "a/#/b"), "no topic filter"),
         (("--anonymous", "--refuse-subscribe", "a:0x01"), "no refusal"),
     ],

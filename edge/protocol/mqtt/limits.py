@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from edge.contract.limit import declare
 
+SHORT_OCTETS = 129
+"""What a packet has at most whose length takes one byte; on its short way nobody looks at a limit."""
+
 CONNECTIONS = declare("mqtt.connections", 1000, "connections", "more are closed at accept", None)
 PER_ADDRESS = declare("mqtt.per_address", 100, "connections", "more from one address are closed at accept", None)
 CONNECT_S = declare("mqtt.connect_s", 10, "s", "without a whole CONNECT the connection is closed", None)
@@ -14,8 +17,11 @@ CONNECT_OCTETS = declare(
     "a larger first packet closes the connection; over WebSocket twice as much, with the handshake and frames",
     None,
     within="mqtt.packet_octets",
+    least=SHORT_OCTETS,
 )
-PACKET_OCTETS = declare("mqtt.packet_octets", 262_144, "bytes", "a larger packet closes the connection", None)
+PACKET_OCTETS = declare(
+    "mqtt.packet_octets", 262_144, "bytes", "a larger packet closes the connection", None, least=SHORT_OCTETS
+)
 CLIENT_ID_OCTETS = declare("mqtt.client_id_octets", 512, "bytes", "a longer client id is refused", None)
 TOPIC_OCTETS = declare("mqtt.topic_octets", 1024, "bytes", "a longer topic closes, a longer filter is refused", None)
 TOPIC_LEVELS = declare("mqtt.topic_levels", 32, "levels", "a deeper topic closes, a deeper filter is refused", None)

@@ -8,7 +8,7 @@ import pytest
 
 from edge.contract.bus import Admission, Refusal
 from edge.contract.principal import Kind, Principal
-from edge.protocol.mqtt import codec
+from edge.protocol.mqtt import codec, fields, limits
 from edge.protocol.mqtt.codec import V5, V311, Ack, Connect, Disconnect, PublishPacket, Will
 from edge.protocol.mqtt.properties import Prop
 from edge.protocol.mqtt.reasons import Packet, Reason
@@ -396,18 +396,20 @@ def test_a_client_of_3_1_1_is_left_unread_meanwhile() -> None:
 
 
 @pytest.mark.limit("mqtt.packet_octets")
+@pytest.mark.parametrize("most", [limits.PACKET_OCTETS.least, 200])
 @BOTH
-def test_a_packet_over_the_limit_closes_by_its_header(version: int) -> None:
-    """MQTT 5 §3.2.2.3.6: 0x95."""
-    box = Box(packet_octets=200)
+def test_a_packet_over_the_limit_closes_by_its_header(version: int, most: int) -> None:
+    """MQTT 5 §3.2.2.3.6: 0x95. The least limit is the largest packet of one length byte."""
+    box = Box(packet_octets=most)
     sub = box.client("s", version=version)
     sub.subscribe("a")
     client = box.client("p", version=version)
-    good = codec.encode(PublishPacket("a", b"x" * (194 - (version == V5))), version)
-    assert len(good) == 200
+    header = 2 if most == limits.SHORT_OCTETS else 3
+    good = codec.encode(PublishPacket("a", b"x" * (most - header - 3 - (version == V5))), version)
+    assert len(good) == most
     client.raw(good)
     assert len(sub.publishes()) == 1
-    client.raw(b"\x30\xc6\x01")
+    client.raw(b"\x30" + fields.put_varint(most - header + 1))
     assert not client.open
     assert box.limits.hits["mqtt.packet_octets"] == 1
     if version == V5:
