@@ -14,7 +14,7 @@ from edge.protocol.mqtt import fields, properties
 from edge.protocol.mqtt.fields import Fault, malformed, violation
 from edge.protocol.mqtt.properties import WILL, Prop, Properties
 from edge.protocol.mqtt.reasons import ALLOWED, Packet, Reason
-from edge.protocol.mqtt.topics import SHARE, share_of, valid_filter, valid_topic
+from edge.protocol.mqtt.topics import SHARE, valid_filter, valid_topic
 
 V311 = 4
 V5 = 5
@@ -246,12 +246,25 @@ def _connect(kind: int, data: bytes, pos: int, end: int, _: int) -> Connect:
     if name != b"MQTT":
         raise violation("MQTT-3.1.2-1 protocol name")
     if version not in (V311, V5):
-        raise Fault(Reason.UNSUPPORTED_PROTOCOL_VERSION, "MQTT-3.1.2-2 protocol level")
+        raise _unknown_level(data, pos, end, version)
     try:
         return _connect_rest(data, pos, end, version, bool(level & BRIDGE))
     except Fault as fault:
         fault.version = version
         raise
+
+
+def _unknown_level(data: bytes, pos: int, end: int, version: int) -> Fault:
+    """A level that is neither 4 nor 5. A CONNECT above 5 that is written as 5 writes it is answered as 5 does, any
+    other as 3.1.1 demands (MQTT-3.1.2-2 of both)."""
+    fault = Fault(Reason.UNSUPPORTED_PROTOCOL_VERSION, "MQTT-3.1.2-2 protocol level")
+    if version > V5:
+        try:
+            _connect_rest(data, pos, end, V5, bridge=False)
+        except Fault:
+            return fault
+        fault.version = V5
+    return fault
 
 
 def _connect_rest(data: bytes, pos: int, end: int, version: int, bridge: bool) -> Connect:
@@ -355,8 +368,9 @@ def _subscribe(kind: int, data: bytes, pos: int, end: int, version: int) -> Subs
 
 
 def _filter(data: bytes, pos: int, end: int) -> tuple[str, int]:
+    """A topic filter. What stands behind `$share/` is the broker's to judge: it refuses that filter alone (§4.8.2)."""
     wanted, pos = fields.text(data, pos, end)
-    if not valid_filter(wanted) or (wanted.startswith(SHARE) and share_of(wanted) is None):
+    if not wanted.startswith(SHARE) and not valid_filter(wanted):
         raise Fault(Reason.TOPIC_FILTER_INVALID, "§4.7.1 topic filter")
     return wanted, pos
 

@@ -272,10 +272,10 @@ class Connection(AckLine):
         if fault.reason is Reason.PACKET_TOO_LARGE:
             broker.limits.hit(limits.CONNECT_OCTETS if self.state is State.NEW else limits.PACKET_OCTETS)
         if self.state is State.NEW:
-            if fault.reason is Reason.UNSUPPORTED_PROTOCOL_VERSION:
-                self.refuse(Reason.UNSUPPORTED_PROTOCOL_VERSION)
-            elif fault.version == V5:  # MQTT 5 §4.13.1; MQTT-3.1.4-1 of 3.1.1 wants silence
+            if fault.version == V5:  # MQTT 5 §4.13.1; MQTT-3.1.4-1 of 3.1.1 wants silence
                 self.version = V5
+                self.refuse(fault.reason)
+            elif fault.reason is Reason.UNSUPPORTED_PROTOCOL_VERSION:
                 self.refuse(fault.reason)
             else:
                 self.close(None)
@@ -349,7 +349,7 @@ class Connection(AckLine):
 
     def refuse(self, reason: Reason) -> None:
         """CONNACK with a refusal, then close (MQTT-3.2.2-5 of 3.1.1, MQTT-3.2.2-7 of 5)."""
-        if self.version == V5 and reason is not Reason.UNSUPPORTED_PROTOCOL_VERSION:
+        if self.version == V5:
             self._put(codec.encode(codec.Connack(False, reason), V5))
         elif reason in CONNACK_311:
             self._put(codec.encode(codec.Connack(False, CONNACK_311[reason]), V311))

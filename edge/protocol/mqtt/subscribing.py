@@ -67,7 +67,8 @@ def _grant(
     group, inner = "", wish.filter
     if wish.filter.startswith(SHARE):
         share = share_of(wish.filter)
-        assert share is not None  # noqa: S101 - the codec has looked
+        if share is None:  # MQTT-4.8.2-1, MQTT-4.8.2-2; 3.1.1 knows no shares: another `$` filter, and not one of ours
+            return Reason.TOPIC_FILTER_INVALID
         group, inner = share
     refusal = session.rights.refusal(inner)
     if refusal:

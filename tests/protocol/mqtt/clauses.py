@@ -179,7 +179,7 @@ V5 = """
 3.1.0-1  admit: a_first_packet_that_is_not_connect_closes
 3.1.0-2  admit: a_second_connect_closes
 3.1.2-1  admit: another_protocol_name_is_closed_without_a_word
-3.1.2-2  admit: another_protocol_level_is_refused_by_code_1
+3.1.2-2  admit: a_level_above_5_in_the_grammar_of_5_is_refused_as_5_does
 3.1.2-3  admit: version_5_is_told_what_is_wrong_with_its_connect
 3.1.2-4  clauses: clean_start_discards_what_there_was
 3.1.2-5  session: an_absent_client_finds_its_messages_in_order
@@ -398,8 +398,8 @@ V5 = """
 4.7.3-2  topics: topic_names_that_are_not
 4.7.3-3  topics: topic_names_that_are_not
 4.7.3-4  clauses: names_are_compared_as_they_are
-4.8.2-1  topics: shares_have_a_group_and_a_filter
-4.8.2-2  topics: shares_have_a_group_and_a_filter
+4.8.2-1  topics: shares_have_a_group_and_a_filter + subscribing: a_share_that_is_none_is_refused_alone
+4.8.2-2  topics: shares_have_a_group_and_a_filter + subscribing: a_share_that_is_none_is_refused_alone
 4.8.2-3  clauses: each_member_of_a_group_has_its_own_qos
 4.8.2-4  clauses: a_message_of_qos_2_that_a_member_was_sent_stays_that_members
 4.8.2-5  clauses: a_message_of_qos_2_that_a_member_was_sent_stays_that_members

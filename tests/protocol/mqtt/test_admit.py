@@ -70,6 +70,27 @@ def test_another_protocol_level_is_refused_by_code_1(raw: str) -> None:
     assert not client.open
 
 
+@pytest.mark.parametrize("level", [0x06, 0x63])
+def test_a_level_above_5_in_the_grammar_of_5_is_refused_as_5_does(level: int) -> None:
+    """MQTT-3.1.2-2 of 5: 0x84, in a CONNACK that such a client can read."""
+    box = Box()
+    raw = codec.encode(Connect("new", properties={Prop.RECEIVE_MAXIMUM: 9}, version=V5), V5)
+    client = box.wire()
+    client.version = V5
+    client.raw(raw.replace(b"MQTT\x05", b"MQTT" + bytes((level,))))
+    assert client.take(Connack) == Connack(False, Reason.UNSUPPORTED_PROTOCOL_VERSION)
+    assert not client.open
+    assert not box.broker.sessions
+
+
+def test_a_level_below_4_is_refused_as_3_1_1_does_whatever_follows() -> None:
+    """MQTT-3.1.2-2 of 3.1.1: who asks for less than 4 knows nothing of 5."""
+    raw = codec.encode(Connect("old", version=V5), V5)
+    client = Box().wire().raw(raw.replace(b"MQTT\x05", b"MQTT\x03"))
+    assert client.take(Connack) == Connack(False, 1)
+    assert not client.open
+
+
 def test_another_protocol_name_is_closed_without_a_word() -> None:
     """MQTT-3.1.2-1."""
     client = Box().wire().raw(bytes.fromhex("10 0c 0004 4d515458 04 02 0000 0000"))

@@ -125,7 +125,6 @@ BAD = [
     ("MQTT 5 §3.3.2.1 no topic, no alias", V5, "30 03 0000 00", Reason.PROTOCOL_ERROR),
     ("MQTT-3.8.3-5 reserved option bits", V5, "82 07 0001 00 0001 61 40", Reason.MALFORMED_PACKET),
     ("MQTT 5 §3.8.3.1 retain handling 3", V5, "82 07 0001 00 0001 61 30", Reason.MALFORMED_PACKET),
-    ("MQTT-4.8.2-1 share without a group", V5, "82 0f 0001 00 0009 2473686172652f2f61 00", Reason.TOPIC_FILTER_INVALID),
     ("MQTT-3.8.3-4 No Local and shared", V5, "82 10 0001 00 000a 2473686172652f672f61 04", Reason.PROTOCOL_ERROR),
     ("MQTT 5 §3.4.2.1 reason of another packet", V5, "40 03 0001 8e", Reason.MALFORMED_PACKET),
     ("MQTT 5 receive maximum 0", V5, "10 10 0004 4d515454 05 02 0000 03 210000 0000", Reason.PROTOCOL_ERROR),

@@ -46,6 +46,32 @@ def test_a_withheld_filter_is_refused_by_its_code(version: int, code: int) -> No
     assert client.subscribe("a/b", "a/c", "$share/g/a/b") == [code, 0, code]
 
 
+@pytest.mark.parametrize(("version", "code"), [(V311, 0x80), (V5, Reason.TOPIC_FILTER_INVALID)])
+def test_a_share_that_is_none_is_refused_alone(version: int, code: int) -> None:
+    """MQTT-4.8.2-1, MQTT-4.8.2-2. In 3.1.1 such a filter is well formed, and every SUBSCRIBE has its SUBACK
+    (MQTT-3.8.4-1)."""
+    box = Box()
+    client = box.client(version=version)
+    wrong = (
+        "$share/",
+        "$share/g",
+        "$share//a",
+        "$share/+/a",
+        "$share/g+h/a",
+        "$share/g#/a",
+        "$share/g/",
+        "$share/g/a#",
+    )
+    assert client.subscribe("a", *wrong, "$share/g/a") == [0, *[code] * len(wrong), 0]
+    assert client.open
+    session = client.connection.session
+    assert session is not None
+    assert list(session.subscriptions) == ["a", "$share/g/a"]
+    client.send(codec.Unsubscribe(9, list(wrong)))
+    gone: list[int] = [Reason.NO_SUBSCRIPTION_EXISTED] * len(wrong) if version == V5 else []
+    assert client.take(Unsuback) == Unsuback(9, gone)
+
+
 @BOTH
 def test_delivery_is_checked_again(version: int) -> None:
     box = Box()
