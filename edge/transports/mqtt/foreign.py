@@ -90,6 +90,18 @@ class Leave(Exception):
     """We are to go."""
 
 
+class Blocking(ssl.SSLSocket):
+    """A TLS socket that is closed when its handshake fails; paho leaves it open to the garbage collector."""
+
+    def do_handshake(self, block: bool = False) -> None:
+        """Blocking, as paho does it in a thread: every error is the end of the connection."""
+        try:
+            super().do_handshake(block)
+        except BaseException:
+            self.close()
+            raise
+
+
 class ForeignBroker:
     """Keeps one connection. `state` is `connected`, or why not; `take` gets each message as it comes, in the loop."""
 
@@ -106,6 +118,8 @@ class ForeignBroker:
         cut: Callable[[], None],
     ) -> None:
         self._where, self._clock, self._take, self._plan = where, clock, take, plan
+        if where.tls is not None:
+            where.tls.sslsocket_class = Blocking
         self._outgoing, self._begun, self._cut = outgoing, begun, cut
         self.backoff = Backoff(CURVES, draw)
         self.state = "not tried yet"
