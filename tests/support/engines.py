@@ -29,6 +29,9 @@ from tests.support.store import database
 ENGINES = ["builtin", "external", *(["amqtt"] if find_spec("amqtt") else [])]
 """Those that can run here: `amqtt` needs its extra."""
 
+PATIENCE_S = 60.0
+"""How long what must come is waited for; what a known miss waits for in vain has a shorter one of its own."""
+
 USERS = {"alice": ("alice/#", "shared/#"), "bob": ("bob/#", "shared/#"), "root": ("#",)}
 ACL = """user node
 topic readwrite #
@@ -67,13 +70,16 @@ class Box:
         """Whether its sink keeps every message, and `kept` the completions that it then owes."""
         self.kept: list[Done] = []
         self.port = 0
+        self.patience_s = PATIENCE_S
+        """How long its clients wait for what must come."""
         self.engine: BusEngine
         self.mosquitto: Mosquitto | None = None
         self._raw: list[socket.socket] = []
         self._stack = AsyncExitStack()
 
     async def start(self) -> None:
-        """Bring the engine (and the broker behind it) up."""
+        """Bring the engine (and the broker behind it) up. What it has begun is for `stop`, also when it fails."""
+        self._stack.callback(self._stop_mosquitto)
         hot = await self._stack.enter_async_context(database(self._folder, "hot", self.clock))
         group = await self._stack.enter_async_context(asyncio.TaskGroup())
 
@@ -91,6 +97,7 @@ class Box:
             )
         else:
             self.engine = self._external(hot, losses, spawn)
+        self._stack.push_async_callback(self._leave)
         self.engine.attach(self._sink)
         await self.engine.load()
         if self.engine.listens:
@@ -123,10 +130,16 @@ class Box:
 
     async def stop(self) -> None:
         """Take it down in order."""
+        await self._stack.aclose()
+
+    async def _leave(self) -> None:
+        for sock in self._raw:
+            sock.close()
         self.engine.stop_accepting()
         self.engine.stop_reading()
         await self.engine.close()
-        await self._stack.aclose()
+
+    def _stop_mosquitto(self) -> None:
         if self.mosquitto is not None:
             self.mosquitto.stop()
 
@@ -145,24 +158,41 @@ class Box:
 
     def client(self, user: str, **more: Any) -> AbstractAsyncContextManager[aiomqtt.Client]:
         """A device's connection."""
-        settings = {"identifier": f"{user}-1", "timeout": 5, **more}
+        settings = {"identifier": f"{user}-1", "timeout": self.patience_s, **more}
         password = settings.pop("password", f"{user}-secret")
         return aiomqtt.Client("127.0.0.1", self.port, username=user, password=password, **settings)
 
     def raw(self) -> socket.socket:
         """A connection without a client behind it. It is closed with the box, also where a test ends before its end (as
         every known miss does)."""
-        self._raw.append(sock := socket.create_connection(("127.0.0.1", self.port)))
+        self._raw.append(sock := socket.create_connection(("127.0.0.1", self.port), self.patience_s))
         return sock
 
-    def hang_up(self) -> None:
-        """Close what `raw` gave out."""
-        for sock in self._raw:
-            sock.close()
+    async def take(self, client: aiomqtt.Client, count: int) -> list[aiomqtt.Message]:
+        """The next messages that a client gets."""
+        async with asyncio.timeout(self.patience_s):
+            return [await anext(client.messages) for _ in range(count)]
 
-    async def until(self, reached: Callable[[], Any], seconds: float = 30) -> None:
+    async def reply(self, sock: socket.socket, count: int) -> bytes:
+        """The next bytes of a raw connection, fewer at its end. Raises `TimeoutError`."""
+
+        def read() -> bytes:
+            found = b""
+            while len(found) < count:
+                try:
+                    part = sock.recv(count - len(found))
+                except ConnectionError:
+                    part = b""
+                if not part:
+                    break
+                found += part
+            return found
+
+        return await asyncio.get_running_loop().run_in_executor(None, read)
+
+    async def until(self, reached: Callable[[], Any]) -> None:
         """Let the loop run until something is so."""
-        async with asyncio.timeout(seconds):
+        async with asyncio.timeout(self.patience_s):
             while not reached():
                 await asyncio.sleep(0.005)
 
@@ -171,15 +201,8 @@ class Box:
 async def box(name: str, folder: Path, **limits: int) -> AsyncIterator[Box]:
     """A box that is up."""
     made = Box(name, folder, limits)
-    await made.start()
     try:
+        await made.start()
         yield made
     finally:
-        made.hang_up()
         await made.stop()
-
-
-async def take(client: aiomqtt.Client, count: int, seconds: float = 10) -> list[aiomqtt.Message]:
-    """The next messages that a client gets."""
-    async with asyncio.timeout(seconds):
-        return [await anext(client.messages) for _ in range(count)]

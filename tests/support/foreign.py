@@ -78,7 +78,7 @@ class Foreign:
         broker = self.engine.broker
         await self.until(lambda: broker.connected and broker.connections >= times and broker.hearing)
 
-    async def until(self, reached: Callable[[], Any], seconds: float = 30) -> None:
+    async def until(self, reached: Callable[[], Any], seconds: float = 60) -> None:
         """Let the loop run until something is so."""
         async with asyncio.timeout(seconds):
             while not reached():

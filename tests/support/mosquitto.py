@@ -10,7 +10,9 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-START_S = 20.0
+START_S = 60.0
+RUNS = " running\n"
+"""What it writes once it listens."""
 
 
 class Mosquitto:
@@ -37,23 +39,27 @@ class Mosquitto:
         return (self._folder / "mosquitto.log").read_text(errors="replace")
 
     def start(self) -> None:
-        """Start, with what was stored before, and wait until it answers."""
+        """Start, with what was stored before, and wait until it says that it runs: whoever answers at the port may be
+        somebody else's. One that does not start is not left behind."""
         self._folder.mkdir(parents=True, exist_ok=True)
+        try:
+            self._started(time.monotonic() + START_S)
+        except BaseException:
+            self.kill()
+            raise
+
+    def _started(self, end: float) -> None:
+        (self._folder / "mosquitto.log").touch()
+        before = self.log.count(RUNS)
         self._process = self._spawned()
-        end = time.monotonic() + START_S
-        while True:
-            try:
-                socket.create_connection(("127.0.0.1", self.port), timeout=1).close()
-            except OSError:
-                if self._process.poll() is not None and not self._fixed and time.monotonic() < end:
-                    self.port = free_port()  # somebody was quicker
-                    self._process = self._spawned()
-                elif self._process.poll() is not None or time.monotonic() > end:
-                    raise AssertionError(f"mosquitto does not answer:\n{self.log}") from None
-                time.sleep(0.02)
-            else:
-                self._fixed = True
-                return
+        while self.log.count(RUNS) == before:
+            if self._process.poll() is not None and not self._fixed and time.monotonic() < end:
+                self.port = free_port()  # somebody was quicker
+                self._process = self._spawned()
+            elif self._process.poll() is not None or time.monotonic() > end:
+                raise AssertionError(f"mosquitto does not run:\n{self.log}")
+            time.sleep(0.02)
+        self._fixed = True
 
     def _spawned(self) -> subprocess.Popen[bytes]:
         with (self._folder / "mosquitto.log").open("ab") as log:
@@ -99,7 +105,10 @@ class Mosquitto:
         """SIGTERM: it stores what it holds."""
         assert self._process is not None
         self._process.terminate()
-        self._process.wait(timeout=START_S)
+        try:
+            self._process.wait(timeout=START_S)
+        finally:
+            self.kill()
 
     def kill(self) -> None:
         """`kill -9`."""

@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-READY_S = 30.0
+READY_S = 60.0
 """How long a start may take here: generous, because the machine is shared; the budget is the bench's business."""
 
 QUIET = (
@@ -63,7 +63,15 @@ class NodeProcess:
         return self.state_dir.parent / f"{self.state_dir.name}.log"
 
     def start(self) -> float:
-        """Start and wait until the ready file of this very process is there; seconds it took."""
+        """Start and wait until the ready file of this very process is there; seconds it took. One that does not get
+        so far is not left behind."""
+        try:
+            return self._started()
+        except BaseException:
+            self.__exit__()
+            raise
+
+    def _started(self) -> float:
         self.state_dir.mkdir(parents=True, exist_ok=True)
         started = time.monotonic()
         with self._log_path.open("ab") as log:

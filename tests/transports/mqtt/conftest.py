@@ -18,6 +18,7 @@ from edge.contract.store import Store
 from edge.system.clock import SystemClock
 from edge.transports.mqtt.builtin import BuiltinEngine
 from tests.support.store import database
+from tests.transports.mqtt.raw import PATIENCE_S
 
 
 def pytest_asyncio_loop_factories(config: pytest.Config, item: pytest.Item) -> dict[str, Any]:
@@ -64,9 +65,9 @@ class Rig:
         await self.engine.load()
         self.port = await self.engine.listen("127.0.0.1", 0)
 
-    async def until(self, reached: Callable[[], Any], seconds: float = 5) -> None:
+    async def until(self, reached: Callable[[], Any]) -> None:
         """Let the loop run until something is so."""
-        async with asyncio.timeout(seconds):
+        async with asyncio.timeout(PATIENCE_S):
             while not reached():
                 await asyncio.sleep(0.005)
 
@@ -91,11 +92,16 @@ async def engine(tmp_path: Path) -> AsyncIterator[Rig]:
         yield made
 
 
-async def run(*command: str, seconds: float = 10) -> tuple[int, str]:
-    """Run a client program; its exit status and output."""
+async def run(*command: str) -> tuple[int, str]:
+    """Run a client program; its exit status and output. It does not outlive the test."""
     process = await asyncio.create_subprocess_exec(
         *command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
     )
-    async with asyncio.timeout(seconds):
-        out, _ = await process.communicate()
+    try:
+        async with asyncio.timeout(PATIENCE_S):
+            out, _ = await process.communicate()
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
     return process.returncode or 0, out.decode()

@@ -9,6 +9,9 @@ from typing import Any
 from edge.protocol.mqtt import codec
 from edge.protocol.mqtt.codec import V311, AnyPacket, Connect, Frame
 
+PATIENCE_S = 60.0
+"""How long what must come is waited for."""
+
 
 class Peer:
     """Reads and writes packets; `closed` once the other side has hung up."""
@@ -21,9 +24,9 @@ class Peer:
     def send(self, *packets: AnyPacket) -> None:
         self.writer.write(b"".join(codec.encode(packet, self.version) for packet in packets))
 
-    async def next(self, seconds: float = 5) -> AnyPacket | None:
+    async def next(self) -> AnyPacket | None:
         """The next packet; None when the connection is over."""
-        async with asyncio.timeout(seconds):
+        async with asyncio.timeout(PATIENCE_S):
             while True:
                 found = codec.split(self._bytes) if self._bytes else 2
                 if isinstance(found, Frame):

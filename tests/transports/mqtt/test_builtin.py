@@ -69,9 +69,7 @@ async def test_mosquitto_rr_gets_its_response(engine: Rig) -> None:
     """Request and response of version 5."""
     peer = await dial(engine.port, version=V5)
     await peer.subscribe("ask")
-    asking = asyncio.ensure_future(
-        run(*mosquitto("rr", engine, V5, "-t", "ask", "-e", "answer/1", "-m", "what?"), seconds=5)
-    )
+    asking = asyncio.ensure_future(run(*mosquitto("rr", engine, V5, "-t", "ask", "-e", "answer/1", "-m", "what?")))
     packet = await peer.take(PublishPacket)
     assert packet.payload == b"what?"
     peer.send(PublishPacket(packet.properties[Prop.RESPONSE_TOPIC], b"that"))

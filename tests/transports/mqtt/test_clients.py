@@ -175,7 +175,7 @@ def bridge(made: Rig, version: str) -> str:
 @pytest.mark.parametrize("version", ["mqttv311", "mqttv50"])
 async def test_mosquitto_bridges_to_us_both_ways(engine: Rig, tmp_path: Path, version: str) -> None:
     async with mosquitto(tmp_path, bridge(engine, version)) as port:
-        await engine.until(lambda: engine.engine.stats()["subscriptions"], 15)
+        await engine.until(lambda: engine.engine.stats()["subscriptions"])
         async with aiomqtt.Client("127.0.0.1", port) as client:
             await client.subscribe("in/#", qos=1)
             await client.publish("out/a", b"there", qos=1)
