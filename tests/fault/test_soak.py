@@ -14,8 +14,9 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from operator import itemgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from websockets.exceptions import ConnectionClosed
@@ -36,7 +37,13 @@ growth."""
 AT_ONCE = 8
 """Requests that a client in a rush has on their way."""
 GROWTH = 0.01
-"""Of private memory, a minute."""
+"""Of private memory, a minute, in a run that is long enough to tell."""
+NOISE = 0.04
+"""What the floor of private memory may rise by in a run of any length: a busy machine moves it by half of that."""
+FLOOR_S = 10
+"""The least of so many seconds is what the node keeps; what is above it was work in hand."""
+LOOKS, SAME = 120, 6
+"""Looks at what a node holds, half a second apart, and how many in a row are the same once it is at rest."""
 SHORT_GROWTH = 0.3
 """Of private memory in all, in a run too short to tell growth from warming up."""
 LIMITS = {
@@ -162,10 +169,11 @@ def descriptors(pid: int) -> int:
 
 
 def growth(samples: list[tuple[float, int]]) -> float:
-    """The slope of a line through the samples, as a part of their mean, a minute."""
-    middle, mean = (sum(part) / len(samples) for part in zip(*samples, strict=True))
-    above = sum((at - middle) * (kib - mean) for at, kib in samples)
-    below = sum((at - middle) ** 2 for at, _ in samples)
+    """The slope of a line through the floors of the samples, as a part of their mean, a minute."""
+    floors = [min(some, key=itemgetter(1)) for _, some in itertools.groupby(samples, lambda one: one[0] // FLOOR_S)]
+    middle, mean = (sum(part) / len(floors) for part in zip(*floors, strict=True))
+    above = sum((at - middle) * (kib - mean) for at, kib in floors)
+    below = sum((at - middle) ** 2 for at, _ in floors)
     return above / below * 60 / mean
 
 
@@ -176,15 +184,40 @@ def house(tmp_path: Path) -> Iterator[NodeProcess]:
         yield node
 
 
-async def settle(node: NodeProcess, before: dict[str, Any], fds: int) -> dict[str, Any]:
-    """The status once everybody's goodbye has been noticed."""
-    for _ in range(60):
-        status: dict[str, Any] = await asyncio.to_thread(node.cli, "status")
-        tasks = status["background_tasks"]["running"] - before["background_tasks"]["running"]
-        if status["channels"] == before["channels"] and tasks == 0 and descriptors(node.pid) <= fds:
+class Held(NamedTuple):
+    """What a node holds."""
+
+    channels: int
+    tasks: int
+    descriptors: int
+
+
+def held(node: NodeProcess) -> Held:
+    """What it holds now."""
+    status: dict[str, Any] = node.cli("status")
+    assert status["background_tasks"]["failed"] == 0
+    return Held(status["channels"], status["background_tasks"]["running"], descriptors(node.pid))
+
+
+def at_rest(node: NodeProcess) -> Held:
+    """What it holds once that is the same at several looks: what a start begins is over."""
+    looks = [held(node)]
+    for _ in range(LOOKS):
+        time.sleep(0.5)
+        looks.append(held(node))
+        if len(looks) > SAME and len(set(looks[-SAME:])) == 1:
             break
-        await asyncio.sleep(0.5)
-    return status
+    return looks[-1]
+
+
+def settled(node: NodeProcess, before: Held) -> Held:
+    """What it holds once everybody's goodbye has been noticed, or when that has taken too long."""
+    for _ in range(LOOKS):
+        now = held(node)
+        if all(one <= bound for one, bound in zip(now, before, strict=True)):
+            break
+        time.sleep(0.5)
+    return now
 
 
 async def soak(node: NodeProcess, samples: list[tuple[float, int]]) -> Counter[str]:
@@ -218,14 +251,13 @@ async def soak(node: NodeProcess, samples: list[tuple[float, int]]) -> Counter[s
 def test_two_hundred_clients_come_and_go_and_nothing_is_left_of_them(tmp_path: Path) -> None:
     samples: list[tuple[float, int]] = []
     with house(tmp_path) as node:
-        before, fds = node.cli("status"), descriptors(node.pid)
+        before = at_rest(node)
         done = asyncio.run(soak(node, samples))
-        after = asyncio.run(settle(node, before, fds))
+        after = settled(node, before)
         warm = [sample for sample in samples if sample[0] >= MINUTES * 60 * WARM]
         slope = growth(warm)
         print(f"soak: {MINUTES:.2f} min, {dict(done)}, {warm[0][1]} to {warm[-1][1]} KiB, {slope:+.2%} a minute")
-        assert (after["channels"], descriptors(node.pid)) == (before["channels"], fds)
-        assert after["background_tasks"] == before["background_tasks"]
+        assert all(one <= bound for one, bound in zip(after, before, strict=True)), (after, before)
         assert node.stop() == 0
         assert "Traceback" not in node.log
     assert not [name for name in done if name.startswith("error")], done
@@ -233,6 +265,6 @@ def test_two_hundred_clients_come_and_go_and_nothing_is_left_of_them(tmp_path: P
     assert done["vanished"] > CLIENTS // 4
     assert done["read"] > CLIENTS
     if MINUTES >= 2:
-        assert slope < GROWTH
+        assert slope < max(GROWTH, NOISE / (MINUTES * (1 - WARM)))
     else:
         assert warm[-1][1] < warm[0][1] * (1 + SHORT_GROWTH)
