@@ -82,7 +82,7 @@ FOR_OUTSIDERS = {"group.get_info", "group.complete_transfer", "group.check_membe
 """Operations that also answer who is not in the group."""
 HEAD = 100
 """More numbers than anything in the village has given out."""
-PATIENCE_S = 5.0
+PATIENCE_S = 60.0
 
 
 class Village:

@@ -17,8 +17,8 @@ from edge.contract.errors import StorageFull
 from tests.support.disk import fill, mounted
 from tests.support.process import QUIET
 
-READY_WITHIN_S = 20.0
-ROOM_WITHIN_S = 30.0
+READY_WITHIN_S = 60.0
+ROOM_WITHIN_S = 60.0
 """The housekeeping of the store looks for room every few seconds."""
 
 

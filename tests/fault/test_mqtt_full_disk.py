@@ -36,10 +36,10 @@ SEED = int(os.environ.get("AUN_EDGE_SEED", "20261120"))
 ROOM, WIDE = 256 << 10, 64 << 20
 LIMITS = {"mqtt.queue_messages": 20, "mqtt.inflight": 10}
 """What waits for one client at most: a sleeping one loses some, which is declared, and the room suffices in peace."""
-ANSWERS_S = 30.0
+ANSWERS_S = 60.0
 FULL_S = 60.0
 """How long the load may go on before the store has found out that the disk is full."""
-ALARMS_S = 30.0
+ALARMS_S = 60.0
 WELL_S = 90.0
 """How long readings may take to be acked again once there is room: the store looks every few seconds, clients of 3.1.1
 are closed in time to send again."""

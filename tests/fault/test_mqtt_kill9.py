@@ -25,7 +25,7 @@ KILLS = int(os.environ.get("AUN_EDGE_KILLS", "20"))
 SEED = int(os.environ.get("AUN_EDGE_SEED", "20261120"))
 QUEUE = 150
 """Messages that wait for one client at most: few, so that some are given up and declared."""
-SETTLE_S = 30.0
+SETTLE_S = 60.0
 LIVE_REASONS = {"no_room"}
 """Losses of messages that nobody acked (QoS 0)."""
 

@@ -25,7 +25,7 @@ from tests.fault.mqtt_workload import KEPT, PLACE, Cast, Rig, replay, rig
 
 CUTS = int(os.environ.get("AUN_EDGE_CUTS", "60"))
 ROOT = Path(__file__).parents[2]
-SETTLE_S = 20.0
+SETTLE_S = 60.0
 
 
 def experiment(scratch: Path, synchronous: str, cuts: int) -> Iterator[tuple[Path, Cast]]:

@@ -22,7 +22,7 @@ SMOKE = {
     "state_topic": "house/smoke",
     "device": {"identifiers": ["porch-1"], "name": "Porch"},
 }
-PATIENCE_S = 30.0
+PATIENCE_S = 60.0
 
 
 async def publish(node: Node, password: str, *values: str) -> None:

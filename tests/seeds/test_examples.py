@@ -34,7 +34,7 @@ PLACES = {"alice": ("dev-1", "default"), "bobby": ("device-001", "slot-a")}
 SETTLED = re.compile(r"(G|C-|M-|T-|Q-|K-|AC §)[\d.]+")
 """A settled point, or a rule of the service or the connection page."""
 DAY = 86_400
-PATIENCE_S = 30.0
+PATIENCE_S = 60.0
 
 
 def cases() -> Iterator[Any]:

@@ -17,7 +17,7 @@ from edge.cli.client import Control
 from tests.support.process import NodeProcess
 
 SIMULATE = Path(__file__).resolve().parents[2] / "tools" / "simulate.py"
-PATIENCE_S = 30.0
+PATIENCE_S = 60.0
 
 
 class Simulator:
