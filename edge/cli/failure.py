@@ -15,6 +15,8 @@ from edge.contract.errors import (
     NotAuthenticated,
     NotFound,
     NotPermitted,
+    TaskError,
+    TaskNotFound,
 )
 
 
@@ -53,7 +55,7 @@ def exit_code(error: EdgeError) -> int:
     """The exit code that stands for what a node answered."""
     if isinstance(error, NotPermitted | NotAuthenticated):
         return Exit.NOT_PERMITTED
-    if isinstance(error, NotFound | InvalidParams | MethodNotFound):
+    if isinstance(error, NotFound | TaskNotFound | InvalidParams | MethodNotFound):
         return Exit.USAGE
     return Exit.TRY_LATER if error.retryable else Exit.FAILED
 
@@ -64,7 +66,7 @@ def following(what: str, code: int, options: Namespace, error: EdgeError | None 
     if "aun-edge " in what:
         return ""
     listing = getattr(options, "listing", "")
-    if listing and isinstance(error, NotFound | NameTaken):
+    if listing and isinstance(error, NotFound | TaskError | NameTaken):
         return f"aun-edge {listing}"
     if code == Exit.USAGE or isinstance(error, Conflict):
         return f"{options.help_of.prog} --help"

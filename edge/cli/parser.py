@@ -143,6 +143,17 @@ def _skills(verbs: Any) -> None:
         help="how long to wait for the end, 0 to 3600 (default 30)",
     )
     _named(group, "skill list")
+    group = _group(verbs, "task", "Orders that were given by `skill call`, and what became of them.")
+    orders = _json(_verb(group, "list", "task:list_", "List orders, the newest first."))
+    orders.add_argument(
+        "--status", type=_word, default=LEFT_OUT, metavar="WORD", help="only these, as the list says it"
+    )
+    orders.add_argument("--limit", type=_whole(1, 200), default=20, metavar="LINES", help="lines at most (default 20)")
+    one = _json(_verb(group, "show", "task:show_", "Show one order: what was asked, said and made."))
+    off = _json(_verb(group, "cancel", "task:cancel", "Call an order off; at work, the device has 10 s to stop."))
+    for verb in (one, off):
+        verb.add_argument("task", metavar="TASK", help="as `task list` shows it")
+    _named(group, "task list")
     group = _group(verbs, "cap", "Capabilities: which agent may act on what is risky.")
     _json(_verb(group, "list", "verbs:cap_list", "List capabilities, their risk and who was granted them."))
     for name, about in (("grant", "Allow an agent to act on a capability."), ("revoke", "Take a grant back.")):

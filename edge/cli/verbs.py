@@ -250,12 +250,25 @@ def skill_call(options: Namespace) -> int:
     else:
         if said.get("text"):
             said.pop("artifacts", None)
-        show.facts(said)
-    if said["state"] not in ("queued", "accepted", "working"):
+        show.facts({**said, "until": show.moment(said["until"])} if "until" in said else said)
+    if said["state"] == "need_input":
+        what = f"{options.skill} asks for more, which this command cannot give"
+        raise Failure(what, next_step=f"aun-edge task show {said['task_id']}", code=Exit.FAILED)
+    if said["state"] not in ("queued", "accepted", "working", "delivered"):
         return Exit.OK if said["state"] == "completed" else Exit.FAILED
-    what = f"{options.skill} has not ended within {options.timeout} s; its task goes on"
-    step = "another call would be another order: give that one a longer --timeout SECONDS"
-    raise Failure(what, next_step=step, code=Exit.TRY_LATER)
+    raise Failure(_pending(options, said), next_step=f"aun-edge task show {said['task_id']}", code=Exit.TRY_LATER)
+
+
+def _pending(options: Namespace, said: Mapping[str, Any]) -> str:
+    """What waits, for what, and until when."""
+    device, until = options.skill.partition(".")[0], show.moment(said.get("until"))
+    if said.get("kept"):
+        what = f"{device} is offline: the order is kept, goes out when it is back, and ends at {until}"
+    elif said["state"] == "queued":
+        what = f"the order was sent to {device}, which has not answered within {options.timeout} s; it ends at {until}"
+    else:
+        what = f"{device} is at work, and has not ended within {options.timeout} s; the order ends at {until}"
+    return f"{what}; another call would be another order"
 
 
 def cap_list(options: Namespace) -> int:

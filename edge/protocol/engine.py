@@ -183,6 +183,8 @@ class _Turn:
             wait = patience.input
         elif task.state is State.DELIVERED:
             wait = patience.verdict
+        elif task.held:
+            wait = patience.hold
         else:
             wait = patience.work
         return Stamp(self.at.boot, self.at.mono_us + wait)
@@ -400,6 +402,8 @@ def _tick(turn: _Turn) -> None:
         turn.to(State.CANCELED, "expired: no input came")
     elif task.state is State.DELIVERED:
         turn.to(State.COMPLETED, "no verdict came")
+    elif task.held:
+        turn.fail("device_offline")
     elif task.state is State.WORKING:
         turn.fail("expired: no result came")
     elif task.sent:

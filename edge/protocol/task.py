@@ -70,9 +70,11 @@ class Artifact(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Patience(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """How long a task may stand still, in µs: not finished, without input, without verdict, not stopped."""
+    """How long a task may stand still, in µs: not finished, kept for a device that is offline, without input, without
+    verdict, not stopped."""
 
     work: int = 3600 * SECOND
+    hold: int = 86400 * SECOND
     input: int = 86400 * SECOND
     verdict: int = 86400 * SECOND
     stop: int = 10 * SECOND
@@ -126,6 +128,11 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     due: Stamp | None = None
     messages: tuple[Message, ...] = ()
     artifacts: tuple[Artifact, ...] = ()
+
+    @property
+    def held(self) -> bool:
+        """Whether the node keeps it for a device that is offline."""
+        return self.by_node and self.aim is not None and not self.sent and not self.final
 
     @property
     def final(self) -> bool:

@@ -26,7 +26,10 @@ def verb(running: NodeProcess, capsys: pytest.CaptureFixture[str]) -> Callable[.
     """Run a verb against that node: its exit code, what it printed, what it complained of."""
 
     def run(*line: str) -> Said:
-        code = main([*line, "--state-dir", str(running.state_dir)])
+        try:
+            code = main([*line, "--state-dir", str(running.state_dir)])
+        except SystemExit as ended:  # what the parser itself refuses
+            code = int(ended.code or 0)
         said = capsys.readouterr()
         return code, said.out, said.err
 

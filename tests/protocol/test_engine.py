@@ -443,6 +443,17 @@ def test_deadlines_end_a_task_by_where_it_stands() -> None:
         assert apply(task, Tick(), Stamp(2, 0))[0].state is end
 
 
+def test_an_order_for_a_device_that_is_offline_waits_longer_than_work_may_take() -> None:
+    patience = Patience(work=10 * SECOND, hold=50 * SECOND)
+    kept, _ = apply(None, Create(task=fresh(by_node=True, aim=AIM, patience=patience), hold=True), AT)
+    assert (kept.state, kept.held, kept.due) == (State.ACCEPTED, True, later(50))
+    after, effects = apply(kept, Tick(), later(50))
+    assert (after.state, after.reason, after.held) == (State.FAILED, "device_offline", False)
+    check_path(State.ACCEPTED, effects)
+    sent, _ = apply(kept, Send(), later(20))
+    assert (sent.held, sent.due) == (False, later(30))
+
+
 def test_a_sent_task_without_an_answer_fails_by_a_legal_path() -> None:
     task = new(by_node=True, aim=AIM)
     after, effects = apply(task, Tick(), later(3600))

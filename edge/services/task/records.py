@@ -105,7 +105,8 @@ class SkillCall(Params, frozen=True, kw_only=True):
 
 
 class SkillAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
-    """How the call stands. `state` as in the engine; `value` is the first value that came out."""
+    """How the call stands. `state` as in the engine; `value` is the first value that came out. As long as it has not
+    ended: `kept` when it waits for a device that is offline, `until` when it ends by itself, µs since 1970 UTC."""
 
     task_id: str
     skill: str
@@ -114,3 +115,5 @@ class SkillAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
     value: Any = None
     reason: str = ""
     artifacts: list[dict[str, Any]] = []
+    kept: bool = False
+    until: int | None = None

@@ -350,7 +350,8 @@ class TaskService:
         made = await self._core.node.commit(lambda unit: self._make(unit, plan, call.who, "edge"))
         wait = max(0, min(wanted.timeout_s, 3600)) * SECOND
         found = await self._core.wait(made.id, call.who, wait)
-        return _answer(found, wanted.skill)
+        until = None if found.due is None else self._core.when(found.due)
+        return _answer(found, wanted.skill, until)
 
     # The door of the agent protocols.
 
@@ -496,7 +497,7 @@ def _artifact(value: dict[str, Any], number: int) -> Artifact:
     return Artifact(id=ident[:128], parts=said, name=name if isinstance(name, str) else "", source=value)
 
 
-def _answer(found: Task, skill: str) -> r.SkillAnswer:
+def _answer(found: Task, skill: str, until: int | None) -> r.SkillAnswer:
     said = [part for artifact in found.artifacts for part in artifact.parts]
     values = [data["value"] for data in parts.objects(said) if "value" in data]
     return r.SkillAnswer(
@@ -507,4 +508,6 @@ def _answer(found: Task, skill: str) -> r.SkillAnswer:
         value=values[0] if values else None,
         reason=found.reason,
         artifacts=[view.aun_artifact(artifact) for artifact in found.artifacts],
+        kept=found.held,
+        until=until,
     )

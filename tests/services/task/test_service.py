@@ -490,7 +490,7 @@ async def test_a_risky_device_that_is_offline_refuses_at_once(tmp_path: Path) ->
 
 
 async def test_a_task_that_nobody_took_expires_with_a_reason(tmp_path: Path) -> None:
-    brief = Patience(work=60 * SECOND)
+    brief = Patience(work=60 * SECOND, hold=60 * SECOND)
     async with world(tmp_path, ROBOT, LAMP, patience=brief, agent_patience=brief) as house:
         house.gate.put(ROBOT.id, online=False)
         kept = (await house.create(ALICE, ROBOT.aid, "kitchen"))["task_id"]
@@ -499,7 +499,7 @@ async def test_a_task_that_nobody_took_expires_with_a_reason(tmp_path: Path) -> 
         await house.clock.pass_(61 * SECOND)
         await house.rest()
         ends = {key: (await house.get(ALICE, key)) for key in (kept, sent, other)}
-        assert (ends[kept]["status"], ends[kept]["reason"]) == ("canceled", "expired: nobody took it")
+        assert (ends[kept]["status"], ends[kept]["reason"]) == ("failed", "device_offline")
         assert (ends[sent]["status"], ends[sent]["reason"]) == (
             "failed",
             "expired: sent, but the device never answered",
@@ -508,6 +508,22 @@ async def test_a_task_that_nobody_took_expires_with_a_reason(tmp_path: Path) -> 
         house.hub.publish(Event("device", ROBOT.device, 3, "device.online"))
         await house.rest()
         assert [order.skill for order in house.gate.orders] == [LAMP.id]
+
+
+async def test_an_order_for_a_device_that_is_offline_waits_a_day(tmp_path: Path) -> None:
+    """Not the hour that a device has for its work (docs/agents.md)."""
+    async with world(tmp_path, ROBOT, LAMP) as house:
+        house.gate.put(ROBOT.id, online=False)
+        params = {"skill": ROBOT.id, "params": {"value": "kitchen"}, "timeout_s": 0}
+        asked = await house.call(OPERATOR, "skill.call", params, surface="edge")
+        assert (asked["kept"], asked["until"]) == (True, house.clock.wall(house.clock.now())[0] + 86_400 * SECOND)
+        await house.clock.pass_(86_000 * SECOND)
+        await house.rest()
+        assert (await house.get(OPERATOR, asked["task_id"]))["status"] == "submitted"
+        await house.clock.pass_(401 * SECOND)
+        await house.rest()
+        ended = await house.get(OPERATOR, asked["task_id"])
+        assert (ended["status"], ended["reason"]) == ("failed", "device_offline")
 
 
 async def test_cancel_waits_until_the_device_says_that_it_stopped(tmp_path: Path) -> None:
