@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -208,52 +207,3 @@ def test_durations(text: str, count: int) -> None:
 def test_what_is_no_duration(text: str) -> None:
     with pytest.raises(Failure, match="is no duration"):
         seconds(text)
-
-
-ROBOT = '{"name":"Robot","capabilities":[{"name":"run","kind":"switch","value_type":"boolean","writable":true}]}'
-
-
-@pytest.fixture(scope="module")
-def robot(running: NodeProcess) -> str:
-    """A native device that has announced itself and says that it is offline."""
-    made = running.cli("device", "add", "robot")
-    for topic, payload in (("announce", ROBOT), ("online", "0")):
-        line = ["mqtt", "pub", f"aun/v1/robot/{topic}", payload, "--retain", "--username", "robot"]
-        said = running.run(*line, "--password-file", "-", input_text=made["password"])
-        assert said.returncode == 0, said.stderr
-    return "robot.run"
-
-
-def test_an_order_that_waits_says_for_what_until_when_and_how_to_see_it(verb: Verb, asked: Asked, robot: str) -> None:
-    code, out, err = verb("skill", "call", robot, "on", "--timeout", "0")
-    task = asked("task", "list")[0]["task_id"]
-    assert code == 75
-    assert "robot is offline: the order is kept, goes out when it is back, and ends at 2" in err
-    assert f"next: aun-edge task show {task}" in err
-    assert task in out
-
-
-def test_orders_are_listed_shown_and_called_off(verb: Verb, asked: Asked, robot: str) -> None:
-    code, out, _ = verb("skill", "call", robot, "on", "--timeout", "0", "--json")
-    said = json.loads(out)
-    assert (code, said["kept"], said["until"] > 0) == (75, True, True)
-    task = said["task_id"]
-    assert [one["skill"] for one in asked("task", "list", "--limit", "1")] == [robot]
-    assert task in [one["task_id"] for one in asked("task", "list", "--status", "submitted")]
-    assert asked("task", "show", task)["status"] == "submitted"
-    assert "… and older ones: --limit" in verb("task", "list", "--limit", "1")[1]
-    assert verb("task", "cancel", task) == (0, f"{task} is canceled\n", "")
-    assert asked("task", "show", task)["status"] == "canceled"
-    code, _, err = verb("task", "cancel", task)
-    assert (code, "next: aun-edge task list" in err) == (1, True)
-    code, _, err = verb("task", "show", "nobody")
-    assert (code, "next: aun-edge task list" in err) == (2, True)
-    code, _, err = verb("task", "list", "--status", "nonsense")
-    assert (code, "no such status" in err) == (2, True)
-
-
-def test_an_order_that_nobody_answers_says_so(verb: Verb, robot: str, running: NodeProcess, asked: Asked) -> None:
-    assert verb("mqtt", "pub", "aun/v1/robot/online", "1")[0] == 0
-    code, _, err = verb("skill", "call", robot, "on", "--timeout", "1")
-    assert code == 75
-    assert "the order was sent to robot, which has not answered within 1 s; it ends at" in err
