@@ -83,8 +83,18 @@ def _reached(bound: str | None) -> str:
 def methods(options: Namespace) -> int:
     """The operations."""
     said = ask(options.state_dir, "methods", surface=options.surface)
-    columns = ["name", "scope", "doc"] if options.scopes else ["name", "doc"]
-    return _list(options, said, columns, none="no operations")
+    rows = said if options.json else [{**one, "state": _state(one, options.surface)} for one in said]
+    columns = ["name", "state", "scope", "doc"] if options.scopes else ["name", "state", "doc"]
+    return _list(options, rows, columns, none="no operations")
+
+
+def _state(method: Mapping[str, Any], surface: str) -> str:
+    """Whether a caller can have it: on, off, or off for those who come by some wires."""
+    off = method.get("off", {})
+    if not off:
+        return "on"
+    left = set(method["wire"]) & {surface} if surface else method["wire"]
+    return f"off in {', '.join(off)}" if left else "off"
 
 
 def device_add(options: Namespace) -> int:

@@ -45,6 +45,11 @@ class OpTable:
         found = {at: [name for name in names if not self.off(at, name)] for at, names in op.wire.items()}
         return {at: names for at, names in found.items() if names}
 
+    def withheld(self, op: Op) -> dict[str, list[str]]:
+        """Surface → the names of an operation there that are switched off."""
+        found = {at: [name for name in names if self.off(at, name)] for at, names in op.wire.items()}
+        return {at: names for at, names in found.items() if names}
+
     def get(self, name: str) -> Op:
         """An operation by its own name. Raises `KeyError`."""
         return self._ops[name]

@@ -455,9 +455,9 @@ class House:
                 op.writes,
                 op.doc,
                 [error.__name__ for error in op.raises],
+                self.table.withheld(op),
             )
             for op in sorted(self.table, key=lambda op: op.name)
-            if self.table.offered(op) or not op.wire
         ]
 
     def _requests(self) -> list[str]:

@@ -30,7 +30,7 @@ class MethodsAsked(Params, frozen=True, kw_only=True):
 
 
 class Method(msgspec.Struct, omit_defaults=True):
-    """One operation and its names on the wires."""
+    """One operation and its names on the wires; `off` are those that `node.off` has taken away."""
 
     name: str
     scope: str
@@ -38,6 +38,7 @@ class Method(msgspec.Struct, omit_defaults=True):
     writes: bool
     doc: str
     errors: list[str] = []
+    off: dict[str, list[str]] = {}
 
 
 class LimitLine(msgspec.Struct):
@@ -65,9 +66,9 @@ class AdminService:
 
     @op("methods", scope="node:read", wire={"edge": ("methods",)})
     async def methods(self, call: Call[MethodsAsked]) -> list[Method]:
-        """Every operation this node answers, with its scope and its names on each wire."""
+        """Every operation of this node, with its scope, its names on each wire, and which of them are switched off."""
         asked = call.params.surface
-        return [method for method in self._methods() if not asked or asked in method.wire]
+        return [method for method in self._methods() if not asked or asked in method.wire or asked in method.off]
 
     @op("config.reload", scope="config:admin", raises=(InvalidParams,), wire={"edge": ("config.reload",)})
     async def reload(self, call: Call[Empty]) -> Reloaded:

@@ -89,6 +89,7 @@ def test_a_namespace_that_is_off_is_found_by_nobody_and_named() -> None:
     assert table.off("edge", "one.ask") == ""
     assert (table.names("aun"), table.namespaces("aun")) == ([], [])
     assert table.offered(table.get("one.ask")) == {"edge": ["one.ask"]}
+    assert table.withheld(table.get("one.ask")) == {"aun": ["one.ask", "one.query"]}
     assert table.find("edge", "one.ask") is table.get("one.ask")
 
 

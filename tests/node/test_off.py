@@ -56,7 +56,19 @@ def test_a_device_still_works_when_tasks_are_off(tmp_path: Path) -> None:
     with NodeProcess(tmp_path / "state", "--set", "node.off=task") as node:
         node.cli("device", "add", "lamp")
         assert node.cli("skill", "list") == []
-        assert "task.create" not in str(node.cli("methods", "--surface", "aun"))
+        listed = {one["name"]: one for one in node.cli("methods", "--surface", "aun")}
+        assert "aun" not in listed["task.create"]["wire"]
+        assert listed["task.create"]["off"] == {"aun": ["task.create"]}
+        assert "off" not in listed["meta.ping"]
+
+        def states(*line: str) -> dict[str, str]:
+            rows = [row.split() for row in node.run("methods", *line).stdout.splitlines()[1:]]
+            return {row[0]: " ".join(row[1:4]) for row in rows}
+
+        assert states("--surface", "aun")["task.create"].startswith("off ")
+        assert not states("--surface", "aun")["task.create"].startswith("off in")
+        assert states()["task.create"] == "off in aun"
+        assert states()["meta.ping"].startswith("on ")
 
 
 def test_only_what_can_be_off_may_be_named(tmp_path: Path) -> None:
