@@ -122,7 +122,8 @@ class Broker(Turns):
             self.count("refused.will")
 
     def end_session(self, session: Session, reason: str) -> None:
-        """Forget a session; its will, if it still waits, is due now (MQTT-3.1.3-9)."""
+        """Forget a session; its will, if it still waits, is due now (MQTT-3.1.3-9). What it leaves undelivered, to its
+        client and from it, is declared lost."""
         self.publish_will(session, None)
         for subscription in session.subscriptions.values():
             self.router.take(subscription)
@@ -130,6 +131,9 @@ class Broker(Turns):
         if session.durable:
             for out in session.pending():
                 self.lost(reason, out.message.rank, session.user)
+        for packet_id, message in (session.incoming or {}).items():
+            if message is not None and (session.number, packet_id) not in self.releasing:
+                self.lost("unreleased", message.rank, session.user)
         self.journal.forget(session)
         self.unwatch(session)
 

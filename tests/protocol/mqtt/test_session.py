@@ -8,7 +8,7 @@ import pytest
 
 from edge.contract.bus import Admission
 from edge.protocol.mqtt import codec
-from edge.protocol.mqtt.codec import V5, V311, Ack, PublishPacket
+from edge.protocol.mqtt.codec import V5, V311, Ack, Disconnect, PublishPacket
 from edge.protocol.mqtt.properties import Prop, Properties
 from edge.protocol.mqtt.reasons import Packet, Reason
 from tests.protocol.mqtt.box import EVERYTHING, Box, Client
@@ -288,6 +288,43 @@ def test_what_a_session_leaves_unsent_is_counted() -> None:
     box.host("a", b"x", 1)
     box.client("c", clean=True)
     assert box.broker.counters["dropped.session_discarded"] == 1
+
+
+@pytest.mark.parametrize("end", ["clean start", "expiry", "disconnect", "expelled"])
+def test_what_a_session_took_and_was_never_told_to_release_is_declared_lost(end: str) -> None:
+    """MQTT 5 §4.1: it is state of the session, and ends with it; by its PUBREC it was ours (MQTT-4.3.3-8)."""
+    box = Box()
+    client = box.client("c", version=V5, properties={Prop.SESSION_EXPIRY: 60})
+    client.publish("a", b"never released", 2, 1).publish("a", b"released", 2, 2)
+    client.send(Ack(Packet.PUBREL, 2))
+    if end == "clean start":
+        box.client("c", version=V5, clean=True)
+    elif end == "expiry":
+        client.drop()
+        box.pass_(59)
+        assert "dropped.unreleased" not in box.broker.counters
+        box.pass_(2)
+    elif end == "disconnect":
+        client.send(Disconnect(properties={Prop.SESSION_EXPIRY: 0}))
+    else:
+        box.broker.expel("lamp")
+        box.turn()
+    assert [publish.payload for publish in box.heard] == [b"released"]
+    assert box.broker.counters["dropped.unreleased"] == 1
+    box.pass_(60)
+    losses = [changes.losses for changes in box.written if changes.losses]
+    assert losses == [{("telemetry", "unreleased", "lamp"): 1}]
+
+
+def test_a_message_whose_release_is_under_way_when_its_session_ends_is_not_lost() -> None:
+    box = Box()
+    box.keeps = lambda publish: True
+    client = box.client("c", version=V5, properties={Prop.SESSION_EXPIRY: 60})
+    client.publish("a", b"x", 2, 1).send(Ack(Packet.PUBREL, 1))
+    box.client("c", version=V5, clean=True)
+    box.keep()
+    assert [publish.payload for publish in box.heard] == [b"x"]
+    assert "dropped.unreleased" not in box.broker.counters
 
 
 # Version 5: aliases and sizes towards the client.
