@@ -44,6 +44,9 @@ MIGRATIONS = [
 _PUT_SPK = """INSERT OR REPLACE INTO group_spk (gid, aid, device, spk_id, spk_pk, signature, made_s, at_ms)
     VALUES (?, ?, ?, ?, ?, ?, ?, ?)"""
 _SPKS = "SELECT aid, device, spk_id, spk_pk, signature, made_s FROM group_spk WHERE gid = ? ORDER BY aid, device"
+_SPK_SIZES = "SELECT aid, device, at_ms, length(spk_pk) + length(signature) FROM group_spk WHERE gid = ?"
+_SPKS_OF = """SELECT aid, device, spk_id, spk_pk, signature, made_s FROM group_spk WHERE gid = ? AND aid = ?
+    ORDER BY device"""
 _DROP_SPKS = "DELETE FROM group_spk WHERE gid = ? AND aid = ?"
 _P = """proposal_id, gid, version, epoch, hash, previous, snapshot, signature, actor, reason, status, auto_ms,
     created_ms"""
@@ -135,6 +138,16 @@ def put_spk(unit: Unit, gid: str, spk: GroupSpk, now_ms: int) -> None:
 def spks(unit: Unit, gid: str) -> list[GroupSpk]:
     """The prekeys of a group's devices, by AID and device."""
     return [GroupSpk(*cast("tuple[Any, ...]", row)) for row in unit.run(_SPKS, (gid,))]
+
+
+def spks_of(unit: Unit, gid: str, aid: str) -> list[GroupSpk]:
+    """The prekeys of one member's devices, by device."""
+    return [GroupSpk(*cast("tuple[Any, ...]", row)) for row in unit.run(_SPKS_OF, (gid, aid))]
+
+
+def spk_sizes(unit: Unit, gid: str) -> list[tuple[str, str, int, int]]:
+    """Of each device (AID and name) when it published its prekey last (ms), and the bytes of its keys."""
+    return cast("list[tuple[str, str, int, int]]", unit.run(_SPK_SIZES, (gid,)))
 
 
 def drop_spks(unit: Unit, gid: str, aid: str) -> None:

@@ -118,6 +118,7 @@ _PUT_SPK = """INSERT INTO message_spk (aid, device, spk_id, spk_pk, signature, m
     ON CONFLICT DO UPDATE SET spk_id = excluded.spk_id, spk_pk = excluded.spk_pk, signature = excluded.signature,
         made_s = excluded.made_s, at_ms = excluded.at_ms"""
 _SPKS = "SELECT device, spk_id, spk_pk, signature, made_s FROM message_spk WHERE aid = ? ORDER BY at_ms, device"
+_SPK_SIZES = "SELECT device, at_ms, length(spk_pk) + length(signature) FROM message_spk WHERE aid = ?"
 _PUT_PREKEY = """INSERT INTO message_prekey (aid, device, body, at_ms) VALUES (?, ?, ?, ?)
     ON CONFLICT DO UPDATE SET body = excluded.body, at_ms = excluded.at_ms"""
 _PREKEYS = "SELECT device, body, at_ms FROM message_prekey WHERE aid = ? ORDER BY at_ms DESC, device"
@@ -383,6 +384,11 @@ def put_spk(unit: Unit, aid: str, spk: Spk, at_ms: int) -> None:
 def spks(unit: Unit, aid: str) -> list[Spk]:
     """One signed prekey per device of an AID, the one changed longest ago first."""
     return [Spk(*row) for row in unit.run(_SPKS, (aid,))]  # type: ignore[arg-type]
+
+
+def spk_sizes(unit: Unit, aid: str) -> list[tuple[str, int, int]]:
+    """Of each device of an AID when it published its signed prekey last (ms), and the bytes of the keys."""
+    return cast("list[tuple[str, int, int]]", unit.run(_SPK_SIZES, (aid,)))
 
 
 def put_prekey(unit: Unit, aid: str, device: str, body: bytes, at_ms: int) -> None:

@@ -64,6 +64,16 @@ async def test_a_device_has_one_prekey_in_a_group_and_the_newest_counts(tmp_path
             spk(device="a2"),
             spk(BOB, "b1"),
         ]
+        assert await node.read(lambda unit: group_keys.spks_of(unit, GID, ALICE)) == [
+            spk(spk_id="sha256:2"),
+            spk(device="a2"),
+        ]
+        keys = len(spk().spk_pk) + len(spk().signature)
+        assert sorted(await node.read(lambda unit: group_keys.spk_sizes(unit, GID))) == [
+            (ALICE, spk().device, 5, keys),
+            (ALICE, "a2", 5, keys),
+            (BOB, "b1", 5, keys),
+        ]
         await node.commit(lambda unit: group_keys.drop_spks(unit, GID, ALICE))
         assert await node.read(lambda unit: group_keys.spks(unit, GID)) == [spk(BOB, "b1")]
         assert await node.read(lambda unit: group_keys.spks(unit, OTHER)) == [spk()]

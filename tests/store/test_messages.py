@@ -172,6 +172,7 @@ async def test_keys_and_debts_are_kept(tmp_path: Path) -> None:
         await node.commit(lambda unit: messages.put_spk(unit, BOB, old, 10))
         await node.commit(lambda unit: messages.put_spk(unit, BOB, new, 20))
         assert await node.read(lambda unit: messages.spks(unit, BOB)) == [new]
+        assert await node.read(lambda unit: messages.spk_sizes(unit, BOB)) == [("b1", 20, 7)]
         owed = Owed("t1", "d-porch.edge.test", "alice.edge.test", "m-1")
         await node.commit(lambda unit: messages.owe(unit, owed))
         assert await node.read(messages.owed) == [owed]

@@ -37,18 +37,18 @@ from edge.contract.time import later, wall_us
 from edge.contract.wire import JsonLimits, dumps
 from edge.protocol import group_rules, group_state, wraps
 from edge.protocol.group_rules import ADMIN, OWNER
+from edge.services.group import devices, views
 from edge.services.group import limits as bounds
-from edge.services.group import views
+from edge.services.group.devices import KEY_SOURCE
 from edge.services.group.lifecycle import ADMIN_ERRORS, GROUP_ERRORS
 from edge.services.group.messages import LEGACY_KIND, MessageService
 from edge.services.group.room import InGroup, Room, Seat, may_speak
-from edge.store import group_keys, groups, messages
+from edge.store import group_keys, groups
 from edge.store.group_keys import GroupSpk, Proposal, State
 from edge.store.group_logs import ENCRYPTED, QUIET, V2, Said, Wrap
 
 logger = logging.getLogger(__name__)
 
-KEY_SOURCE, PEER_SOURCE = "group_device_prekey", "peer_device_prekey"
 SUITE_VERSION = "v2"
 DUE_ROWS = 50
 RETRY_MS = 5_000
@@ -249,7 +249,7 @@ class KeyService(MessageService):
         if len(_decoded(asked.spk_signature)) != 64:
             raise InvalidParams("spk_signature must be 64 bytes r||s")
         device = call.who.device_id
-        mine = {one.device for one in group_keys.spks(unit, seat.gid) if one.aid == seat.aid}
+        mine = {one.device for one in group_keys.spks_of(unit, seat.gid, seat.aid)}
         if device not in mine and len(mine) >= self._limits[bounds.DEVICES]:
             raise self._limits.refuse(bounds.DEVICES)
         spk = GroupSpk(seat.aid, device, asked.spk_id, asked.spk_pk, asked.spk_signature, asked.spk_timestamp)
@@ -258,7 +258,7 @@ class KeyService(MessageService):
 
     @op("group.v2.bootstrap", scope="group:read", wire={"aun": ("group.v2.bootstrap",)}, raises=GROUP_ERRORS)
     async def bootstrap(self, call: Call[InGroup]) -> Bootstrap:
-        """The devices to encrypt for, and the signed state of the group."""
+        """The devices to encrypt for (of very many the newest, evenly of each member), and the group's signed state."""
 
         def look(unit: Unit) -> Bootstrap:
             seat = self._room.enter(unit, call)
@@ -271,7 +271,7 @@ class KeyService(MessageService):
             return Bootstrap(
                 group_id=seat.gid,
                 group_aid=seat.gid,
-                devices=self._devices(unit, seat.gid, trusted),
+                devices=devices.listed(unit, seat.gid, trusted, self._limits),
                 epoch=seat.group.epoch,
                 member_aids=members,
                 committed_member_aids=sorted(vouched & set(members)),
@@ -505,7 +505,8 @@ class KeyService(MessageService):
         members = groups.member_aids(unit, seat.gid)
         wrapped = {(row.aid, row.device) for row in draft.rows}
         trusted = self._trusted(unit, seat, state, members)
-        needed = {(one["aid"], one["device_id"]) for one in self._devices(unit, seat.gid, trusted)}
+        current = devices.names(unit, seat.gid, trusted, self._limits)
+        needed = {(aid, name) for aid, named in current.items() for name in named}
         own = {(seat.aid, device), (seat.aid, "")}
         missing = {(aid, name) for aid, name in needed - wrapped - own if (aid, "") not in wrapped}
         if missing:
@@ -526,31 +527,6 @@ class KeyService(MessageService):
             trusted &= self._vouched(state, members) | {seat.aid}
         deaf = {one.subject for one in groups.shuts(unit, seat.gid, groups.BLOCK, unit.wall_us // 1000)}
         return trusted - deaf
-
-    def _devices(self, unit: Unit, gid: str, members: set[str]) -> list[dict[str, Any]]:
-        """Every device of these members: its key for this group, else its own; an AID without devices as one row."""
-        own = {(one.aid, one.device): one for one in group_keys.spks(unit, gid)}
-        shown: list[dict[str, Any]] = []
-        for aid in sorted(members):
-            peer = {one.device: one for one in messages.spks(unit, aid)}
-            names = sorted({*peer, *(device for owner, device in own if owner == aid)})
-            for device in names:
-                mine = own.get((aid, device))
-                found = mine or peer[device]
-                shown.append(
-                    {
-                        "aid": aid,
-                        "device_id": device,
-                        "key_source": KEY_SOURCE if mine else PEER_SOURCE,
-                        "spk_id": found.spk_id,
-                        "spk_pk": found.spk_pk,
-                        "spk_signature": found.signature,
-                        "spk_timestamp": found.made_s,
-                    }
-                )
-            if not names and not messages.prekeys(unit, aid):
-                shown.append({"aid": aid, "device_id": ""})
-        return shown
 
     def _sent_v2(self, seat: Seat, said: Said, seq: int, status: str) -> SentV2:
         at = said.sent_ms

@@ -51,7 +51,18 @@ READ_NAME = declare("group.read_length", 128, "characters", "of a topic or messa
 READ_BATCH = declare("group.read_batch", 100, "positions", "in one group.read", InvalidParams)
 
 DEVICES = declare("group.devices", 64, "devices", "of one member with group keys", RateLimited)
-KEY_OCTETS = declare("group.key_octets", 4_096, "bytes", "of one published key record", InvalidParams)
+LISTED = declare(
+    "group.listed_devices",
+    2_000,
+    "devices",
+    "named in one group.v2.bootstrap; of more the newest, evenly of each member",
+    None,
+    within="group.recipients",
+)
+LISTED_OCTETS = declare(
+    "group.listed_octets", 900_000, "bytes", "of those devices with their keys; of more the newest, evenly", None
+)
+KEY_OCTETS = declare("group.key_octets", 1_024, "bytes", "of one published key record", InvalidParams)
 SNAPSHOT = declare("group.snapshot_octets", 262_144, "bytes", "of a proposed state", TooLarge)
 PROPOSALS = declare("group.proposals", 16, "proposals", "that wait, of one group", RateLimited)
 AUTO_CONFIRM = declare("group.auto_confirm_s", 3_600, "seconds", "the longest a proposal may wait", None)

@@ -46,7 +46,8 @@ class KeyService:
             raise NotPermitted("peer_aid is not the caller's")
         if asked.key_source != KEY_SOURCE:
             raise InvalidParams(f"key_source must be {KEY_SOURCE}")
-        self._fits(asked.spk_pk, asked.spk_signature)
+        if len(asked.spk_pk) + len(asked.spk_signature) > self._limits[r.SPK_OCTETS]:
+            raise self._limits.refuse(r.SPK_OCTETS)
         if asked.spk_id != "sha256:" + hashlib.sha256(_decoded(asked.spk_pk)).hexdigest()[:16]:
             raise InvalidParams("spk_id is not the fingerprint of spk_pk")
         if len(_decoded(asked.spk_signature)) != 64:
@@ -95,7 +96,8 @@ class KeyService:
         if call.who.device_id and device != call.who.device_id:
             raise NotPermitted("device_id is not the connection's")
         body = dumps(asked)
-        self._fits(body.decode())
+        if len(body) > self._limits[r.KEY_OCTETS]:
+            raise self._limits.refuse(r.KEY_OCTETS)
         self._fit_device(device, {name for name, _, _ in messages.prekeys(unit, aid)})
         messages.put_prekey(unit, aid, device, body, unit.wall_us // 1000)
         return r.Stored()
@@ -116,10 +118,6 @@ class KeyService:
 
         found = await self._node.read(work)
         return r.Prekeys(bool(found), found, found[0] if found else msgspec.UNSET)
-
-    def _fits(self, *texts: str) -> None:
-        if sum(map(len, texts)) > self._limits[r.KEY_OCTETS]:
-            raise self._limits.refuse(r.KEY_OCTETS)
 
     def _fit_device(self, device: str, devices: set[str]) -> None:
         if device not in devices and len(devices) >= self._limits[r.DEVICES]:

@@ -43,6 +43,7 @@ VOLATILE_TIME = declare("message.volatile_s", 3_600, "seconds", "the longest lif
 VOLATILE_ROWS = declare("message.volatile_rows", 200, "messages", "volatile, for one AID; the oldest is evicted", None)
 DEVICES = declare("message.devices", 64, "devices", "of one AID with keys; more are refused", RateLimited)
 KEY_OCTETS = declare("message.key_octets", 4_096, "bytes", "of one published key record", InvalidParams)
+SPK_OCTETS = declare("message.spk_octets", 1_024, "bytes", "of one signed prekey (V2), signature too", InvalidParams)
 
 Mode = str | dict[str, Any] | None
 

@@ -93,9 +93,10 @@ async def test_nobody_publishes_for_another_aid_or_device(tmp_path: Path) -> Non
             await alice.call("message.e2ee.put_prekey", **PREKEY, device_id="a2")
 
 
-@pytest.mark.limit("message.devices", "message.key_octets")
+@pytest.mark.limit("message.devices", "message.key_octets", "message.spk_octets")
 async def test_the_size_of_a_key_and_the_number_of_devices_are_bounded(tmp_path: Path) -> None:
-    async with post_office(tmp_path, limits={"message.devices": 2, "message.key_octets": 400}) as post:
+    limits = {"message.devices": 2, "message.key_octets": 400, "message.spk_octets": 488}
+    async with post_office(tmp_path, limits=limits) as post:
         for device in ("b1", "b2", "b1"):
             await publish_key(post.offline(BOB, device))
             await post.offline(BOB, device).call("message.e2ee.put_prekey", **PREKEY)
@@ -106,8 +107,10 @@ async def test_the_size_of_a_key_and_the_number_of_devices_are_bounded(tmp_path:
             await third.call("message.e2ee.put_prekey", **PREKEY)
         with pytest.raises(InvalidParams):
             await third.call("message.e2ee.put_prekey", **{**PREKEY, "public_key": "x" * 400})
-        with pytest.raises(InvalidParams):
-            await third.call("message.v2.put_peer_pk", **{**KEY, "spk_pk": base64.b64encode(b"x" * 300).decode()})
+        for size, refused in ((300, r"spk_id is not"), (301, r"message\.spk_octets")):
+            key = {**KEY, "spk_pk": base64.b64encode(b"x" * size).decode(), "spk_signature": "s" * 88}
+            with pytest.raises(InvalidParams, match=refused):
+                await third.call("message.v2.put_peer_pk", **key)
 
 
 @pytest.mark.seed("S0-141")
