@@ -31,12 +31,12 @@ def say(about: str, example: object, **bounds: Any) -> Meta:
 
 def text(about: str, example: str, shape: Shape) -> Meta:
     """A setting that is a text of some shape."""
-    return say(about, example, pattern=shape.pattern, extra={"allowed": shape.words, "wrong": shape.wrong})
+    return say(about, example, pattern=shape.pattern, extra={"allowed": shape.words})
 
 
 def each(shape: Shape) -> Meta:
     """The shape of every item of a list, or of every value of a table."""
-    return Meta(pattern=shape.pattern, extra={"allowed": shape.words, "wrong": shape.wrong})
+    return Meta(pattern=shape.pattern, extra={"allowed": shape.words})
 
 
 def address(about: str, example: str) -> Meta:
@@ -442,21 +442,6 @@ def fits(value: Any, hint: Any) -> bool:
     except msgspec.ValidationError:
         return False
     return not isinstance(value, float) or math.isfinite(value)
-
-
-def wrong(hint: Any) -> list[Any]:
-    """Values that the type must refuse, for tests: every type and every shape of a text has some."""
-    meta, base, args = _meta(hint), base_of(hint), get_args(_bare(hint))
-    if base is list:
-        return ["x", [1], *([item] for item in wrong(args[0]))]
-    if base is dict:
-        return ["x", {"a": 1}, *({"a": item} for item in wrong(args[1]))]
-    if base is str:
-        return [7, True, *(meta.extra or {})["wrong"]]
-    if base in (int, float):
-        bounds = [edge + step for edge, step in ((meta.ge, -1), (meta.le, 1)) if edge is not None]
-        return ["x", True, math.nan, math.inf, *bounds]
-    return ["no such choice", 7] if base is Literal else ["maybe", 7]
 
 
 def _bare(hint: Any) -> Any:

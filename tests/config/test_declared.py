@@ -9,6 +9,7 @@ import edge.node.house  # noqa: F401  declares every limit
 from edge.config import PORTS, declared
 from edge.config.declared import Setting, settings
 from edge.contract import limit
+from tests.support.wrong_settings import wrong
 
 EDGE = Path(__file__).resolve().parents[2] / "edge"
 
@@ -25,7 +26,7 @@ def test_every_setting_says_what_it_is_and_its_example_and_default_are_allowed(s
     assert msgspec.convert(setting.default, hint) == setting.default
 
 
-WRONG = [(one.key, value) for one in DECLARED for value in declared.wrong(declared.hint_of(one.key))]
+WRONG = [(one.key, value) for one in DECLARED for value in wrong(declared.hint_of(one.key))]
 
 
 @pytest.mark.parametrize(("key", "value"), WRONG, ids=[f"{key} {value!r:.30}" for key, value in WRONG])
@@ -41,7 +42,7 @@ def test_every_setting_refuses_what_it_cannot_mean_and_says_what_is_allowed(key:
 @pytest.mark.parametrize("setting", DECLARED, ids=lambda one: one.key)
 def test_every_setting_has_wrong_values_of_its_own(setting: Setting) -> None:
     """A text without a shape would take anything."""
-    assert declared.wrong(declared.hint_of(setting.key))
+    assert wrong(declared.hint_of(setting.key))
 
 
 def test_a_limit_is_a_number_that_the_database_can_hold() -> None:
