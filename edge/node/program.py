@@ -14,8 +14,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from edge.config import Config, ConfigError, load_config
+from edge.node.failure import StartFailed
 from edge.node.folders import make_folders
-from edge.node.life import Node, StartFailed
+from edge.node.life import Node
 from edge.node.names import own_names
 from edge.store import swap
 from edge.store.keyring import IdentityError, load_identity

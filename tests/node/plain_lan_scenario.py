@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 from edge.contract.principal import Kind, Principal
-from edge.node.life import Node, StartFailed
+from edge.node.failure import StartFailed
+from edge.node.life import Node
 from tests.support.node import running
 
 OWNER = Principal(kind=Kind.OPERATOR, aid="", scopes=frozenset({"*"}), via="control")
@@ -160,7 +161,7 @@ async def addresses_come_and_go(folder: Path) -> None:
     async with running(folder, "mqtt.plain_lan=home", "mqtt.plain_lan_port=0") as node:
         await ask(node, "device.add", name="plug")
         await until(lambda: "mqtt_plain" in node.endpoints)
-        lan = node.plain_lan
+        lan = node.listeners.plain_lan
         assert lan is not None
         run("ip", "addr", "add", "192.168.78.1/24", "dev", "home")
         assert await lan.look()

@@ -13,7 +13,8 @@ import aiomqtt
 import pytest
 
 from edge.contract.principal import Kind, Principal
-from edge.node.life import Node, StartFailed
+from edge.node.failure import StartFailed
+from edge.node.life import Node
 from tests.support.mosquitto import Mosquitto
 from tests.support.node import running
 
@@ -121,7 +122,7 @@ async def test_an_external_broker_is_shown_with_what_it_does_not_promise(node: N
     assert "crash" in mqtt["promise"]
     assert set(mqtt["principals"]) == {"rest", "hall"}
     assert "mqtt" not in node.endpoints
-    assert "broker" in node.left_off["mqtt"]
+    assert "broker" in node.listeners.left_off["mqtt"]
     assert (await ask(node, "device.add", name="pump")).mqtt == ""
 
 

@@ -6,7 +6,7 @@ import asyncio
 import base64
 import json
 import secrets
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Protocol
@@ -25,10 +25,10 @@ SETS = ("http.listen=127.0.0.1:0", "mqtt.listen=127.0.0.1:0", "http.tls_listen=o
 
 
 @asynccontextmanager
-async def running(state_dir: Path, *sets: str, issuer: str = ISSUER) -> AsyncIterator[Node]:
-    """A node that answers; it leaves in order at the end."""
+async def running(state_dir: Path, *sets: str, issuer: str = ISSUER, base: Sequence[str] = SETS) -> AsyncIterator[Node]:
+    """A node that answers; it leaves in order at the end. `base` is what tests set besides `sets`."""
     config = load_config(
-        state_dir=state_dir, sets=[*SETS, *sets], environ={}, system_file=state_dir / "no-such-file.toml"
+        state_dir=state_dir, sets=[*base, *sets], environ={}, system_file=state_dir / "no-such-file.toml"
     )
     node = Node(config, issuer, ServiceManager({}))
     run = asyncio.get_running_loop().create_task(node.run())

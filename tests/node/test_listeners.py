@@ -1,0 +1,119 @@
+"""Which doors of a node open, which wait for a device, which are left off and why; whole nodes on loopback."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+
+import pytest
+
+from edge.contract.principal import Kind, Principal
+from edge.node.failure import StartFailed
+from edge.system.ports import bind_tcp
+from tests.support.node import SETS, running
+
+OWNER = Principal(kind=Kind.OPERATOR, aid="", scopes=frozenset({"*"}), via="control")
+
+
+async def test_ports_picked_once_stay(tmp_path: Path) -> None:
+    async with running(tmp_path / "state") as node:
+        first = dict(node.endpoints)
+    async with running(tmp_path / "state") as node:
+        assert node.endpoints == first
+
+
+async def test_an_explicit_listener_whose_port_is_taken_stops_the_start(tmp_path: Path) -> None:
+    with bind_tcp("127.0.0.1", 0) as taken:
+        taken.listen()
+        port = taken.getsockname()[1]
+        with pytest.raises(StartFailed, match=f"(?s)http.listen = 127.0.0.1:{port} .*next: free it, or choose another"):
+            async with running(tmp_path / "state", f"http.listen=127.0.0.1:{port}"):
+                pass
+    assert not (tmp_path / "state" / "run" / "ready.json").exists()
+
+
+async def test_a_certificate_that_cannot_be_read_stops_an_explicit_listener_with_a_reason(tmp_path: Path) -> None:
+    (tmp_path / "cert.pem").write_text("no certificate")
+    files = [f"tls.{name}={tmp_path / 'cert.pem'}" for name in ("cert", "key")]
+    with pytest.raises(StartFailed, match=r"http.tls_listen = its certificate cannot be used"):
+        async with running(tmp_path / "state", "http.tls_listen=127.0.0.1:0", *files):
+            pass
+
+
+@pytest.mark.parametrize(
+    ("asked", "what"), [("mqtt.ws_listen=127.0.0.1:0", "for WebSocket"), ("mqtt.unix_socket=s", "on unix sockets")]
+)
+async def test_a_listener_that_the_engine_cannot_have_stops_the_start_and_why(
+    tmp_path: Path, asked: str, what: str
+) -> None:
+    with pytest.raises(
+        StartFailed, match=rf"{asked.split('=')[0]} = the amqtt engine does not listen {what}\n  next: "
+    ):
+        async with running(tmp_path / "state", asked, "mqtt.engine=amqtt"):
+            pass
+    assert not (tmp_path / "state" / "s").exists()
+
+
+def taken_port(port: int) -> AbstractContextManager[object]:
+    """A port that is taken: by us, or already by somebody else."""
+    try:
+        made = bind_tcp("127.0.0.1", port)
+    except OSError:
+        return nullcontext()
+    made.listen()
+    return made
+
+
+async def test_a_default_listener_whose_port_is_taken_is_left_off_and_named(tmp_path: Path) -> None:
+    with taken_port(1883):
+        base = [one for one in SETS if not one.startswith("mqtt")]
+        async with running(tmp_path / "state", base=base) as node:
+            assert "127.0.0.1:1883 cannot be used" in node.facts()["left_off"]["mqtt"]
+            assert "mqtt" not in node.endpoints
+
+
+async def test_the_lan_door_waits_for_the_first_device(tmp_path: Path) -> None:
+    with taken_port(9443):  # so that nothing here listens beyond loopback
+        base = [one for one in SETS if not one.startswith("http.tls")]
+        async with running(tmp_path / "state", base=base) as node:
+            assert node.listeners.left_off["https"].startswith("opens once a device exists")
+            assert node.facts()["waiting"] == ["https"]
+            await node.house.dispatcher.call("edge", "device.add", b'{"name":"house"}', OWNER)
+            async with asyncio.timeout(60):
+                while "opens once" in node.listeners.left_off["https"]:
+                    await asyncio.sleep(0.01)
+            assert "0.0.0.0:9443 cannot be used" in node.listeners.left_off["https"]
+            assert node.facts()["waiting"] == []
+
+
+async def test_what_other_machines_can_reach_is_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO):
+        async with running(tmp_path / "state", "http.tls_listen=0.0.0.0:0") as node:
+            port = node.endpoints["https"].rsplit(":", 1)[1]
+            assert node.endpoints["https"] == f"https://127.0.0.1:{port}"
+            assert node.facts()["to_network"] == {"https": f"0.0.0.0:{port}"}
+    assert f"listener https is open to other machines at 0.0.0.0:{port}" in caplog.text
+
+
+async def test_https_is_served_with_our_own_authority_and_reloaded_without_a_drop(tmp_path: Path) -> None:
+    async with running(tmp_path / "state", "http.tls_listen=127.0.0.1:0") as node:
+        trust = ssl.create_default_context(cafile=str(node.house.identity.tls_ca))
+        port = int(node.endpoints["https"].rsplit(":", 1)[1])
+
+        async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bytes:
+            writer.write(b"GET /healthz HTTP/1.1\r\nHost: edge.test\r\n\r\n")
+            return await reader.readline()
+
+        reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=trust, server_hostname="edge.test")
+        assert (await talk(reader, writer)).startswith(b"HTTP/1.1 200")
+        assert not await node.house.renewal.look()
+        node.house.renewal._names.append("box.lan")
+        assert await node.house.renewal.look()
+        other = await asyncio.open_connection("127.0.0.1", port, ssl=trust, server_hostname="box.lan")
+        assert (await talk(*other)).startswith(b"HTTP/1.1 200")
+        assert not writer.is_closing()
+        for one in (writer, other[1]):
+            one.close()
