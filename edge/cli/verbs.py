@@ -122,12 +122,21 @@ def device_add(options: Namespace) -> int:
 
 def device_list(options: Namespace) -> int:
     """All devices."""
-    return _list(
-        options,
-        ask(options.state_dir, "device.list"),
-        ["name", "online", "title", "skills", "aid"],
-        none="no devices yet: `aun-edge device add NAME`",
-    )
+    rows = ask(options.state_dir, "device.list")
+    if not options.json:
+        rows = [{**row, **_there(row)} for row in rows]
+    columns = ["name", "online", "last_seen", "title", "skills", "aid"]
+    _list(options, rows, columns, none="no devices yet: `aun-edge device add NAME`")
+    if not options.json and any(row["online"] == "unknown" for row in rows):
+        print("\nunknown: it has not said so since the node started; some devices never do")
+    return Exit.OK
+
+
+def _there(row: Mapping[str, Any]) -> dict[str, str]:
+    """Whether a device is there, by its own word since the node started; and when it was last heard."""
+    seen = row["last_seen"]
+    online = "unknown" if row["online"] is None else show.word(row["online"])
+    return {"online": online, "last_seen": "never" if seen is None else show.moment(seen)}
 
 
 def device_show(options: Namespace) -> int:
@@ -137,6 +146,7 @@ def device_show(options: Namespace) -> int:
         show.as_json(said)
         return Exit.OK
     skills, refused = said.pop("skills"), said.pop("refused")
+    said.update(_there(said))
     show.facts(said)
     print()
     skills = [{**row, "value": _on_off(row["value"])} for row in skills]

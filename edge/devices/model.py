@@ -123,6 +123,8 @@ class Device:
         self.caps: dict[str, Cap] = {}
         self.hardware: set[str] = set()
         self.was_online: bool | None = None
+        self.spoke: Stamp | None = None
+        """When it last said whether it is there, as far as we know."""
 
     @property
     def slug(self) -> str:
@@ -152,6 +154,14 @@ class Device:
         """True if any of its capabilities says so, False if those that speak say no, None if none has spoken."""
         words = {cap.online() for cap in self.caps.values() if cap.present}
         return True if True in words else False if False in words else None
+
+    def last_seen(self, clock: Clock) -> int | None:
+        """µs UTC of the last we heard of it, over restarts too: a value that is kept, or whether it is there. What a
+        broker repeats is no sign of life. None when nobody knows."""
+        heard = [cap.latest for cap in self.caps.values() if cap.latest is not None]
+        stamps = [one.at for one in heard if one.stated_us != UNKNOWN_TIME]
+        known = [when(at, clock) for at in (*stamps, *([self.spoke] if self.spoke is not None else []))]
+        return max((at for at in known if at is not None), default=None)
 
     def default_skill(self) -> str:
         """The declared one if it exists, else the only one, else ""."""

@@ -72,7 +72,8 @@ class SubscribeAsked(Params, frozen=True, kw_only=True):
 
 
 class DeviceLine(msgspec.Struct, kw_only=True):
-    """A device in the list. `name` is its slug, `title` its name for people."""
+    """A device in the list. `name` is its slug, `title` its name for people. `online` is its own word since the node
+    started, null as long as there is none; `last_seen`, over restarts too, is µs since 1970 UTC, null for never."""
 
     name: str
     title: str
@@ -83,6 +84,7 @@ class DeviceLine(msgspec.Struct, kw_only=True):
     skills: int
     credentials: bool
     admin: bool
+    last_seen: int | None
 
 
 class RefusedLine(msgspec.Struct):
@@ -95,7 +97,7 @@ class RefusedLine(msgspec.Struct):
 
 
 class DeviceDetail(msgspec.Struct, kw_only=True):
-    """One device with everything about it but its password."""
+    """One device with everything about it but its password; the same words as in the list."""
 
     name: str
     title: str
@@ -115,6 +117,7 @@ class DeviceDetail(msgspec.Struct, kw_only=True):
     unsupported: dict[str, list[str]]
     refused: list[RefusedLine]
     counters: dict[str, dict[str, int]]
+    last_seen: int | None
 
 
 class SkillLine(msgspec.Struct, kw_only=True):

@@ -8,11 +8,11 @@ not deleted, and comes back as itself.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 
 import msgspec
 
-from edge.contract.bus import Admission
+from edge.contract.bus import Admission, Publish
 from edge.contract.capability import Skill
 from edge.contract.errors import EdgeError
 from edge.contract.limit import Limits
@@ -60,7 +60,7 @@ class Registry:
         self.sources: dict[str, Source] = {}
         self.counters: Counter[str] = Counter()
         self.on_value: list[Callable[[Cap, Latest, bool], None]] = []
-        self.on_presence: list[Callable[[Device], None]] = []
+        self.on_presence: list[Callable[[Device], None]] = [self._spoke]
         self.on_gone: list[Callable[[Cap], None]] = []
         self._devices: dict[str, Device] = {}
         self._by_aid: dict[str, Device] = {}
@@ -99,6 +99,20 @@ class Registry:
             caps[number].latest = Latest(value, reading.at, reading.stated_us, reading.seq)
             if reading.at.boot == self.clock.now().boot:
                 caps[number].kept = (value, reading.at.mono_us)
+
+    def _spoke(self, device: Device) -> None:
+        device.spoke = self.clock.now()
+
+    def recall(self, kept: Callable[[str], Iterator[Publish]]) -> None:
+        """When devices last said whether they are there, from what is retained (`Bus.kept`), after the bus has loaded.
+
+        What they said is no word about now: they may have gone while nobody was there to hear it.
+        """
+        for topic in self.routes.topics():
+            route, message = self.routes.get(topic), next(kept(topic), None)
+            for cap, _ in route.presences if route is not None and message is not None else ():
+                if message is not None and (cap.device.spoke is None or cap.device.spoke < message.at):
+                    cap.device.spoke = message.at
 
     # Questions.
 

@@ -199,6 +199,7 @@ class DeviceService:
             skills=len(device.present()),
             credentials=user is not None,
             admin=user is not None and "#" in user.publish,
+            last_seen=device.last_seen(self._clock),
         )
 
     @op("device.show", scope="device:read", raises=(NotFound,), wire={"edge": ("device.show",)})
@@ -229,6 +230,7 @@ class DeviceService:
                 for topic, one in self._registry.refused(device)
             ],
             counters={cap.name: dict(cap.counters) for cap in present if cap.counters},
+            last_seen=device.last_seen(self._clock),
         )
 
     async def prepare_forget(self, call: Call[DeviceNamed]) -> str:

@@ -375,6 +375,7 @@ class House:
         await self.grants.load()
         await self.registry.load()
         await self.bus.load()
+        self.registry.recall(self.bus.kept)
         self.keeper.start()
         self._closers.append(self.keeper.stop)
         await self.ca.start()

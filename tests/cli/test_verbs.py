@@ -207,3 +207,28 @@ def test_durations(text: str, count: int) -> None:
 def test_what_is_no_duration(text: str) -> None:
     with pytest.raises(Failure, match="is no duration"):
         seconds(text)
+
+
+def test_after_a_restart_the_list_says_when_a_device_was_last_seen(tmp_path: Path) -> None:
+    """`unknown`, which is the truth, and a time, which is of use; both from what is on disk."""
+
+    def row(node: NodeProcess) -> str:
+        return next(line for line in node.run("device", "list").stdout.splitlines() if line.startswith("cellar"))
+
+    with NodeProcess(tmp_path / "state") as node:
+        made = node.cli("device", "add", "cellar")
+        assert row(node).split()[1:3] == ["unknown", "never"]
+        for topic, payload in (("announce", '{"capabilities":[{"name":"t"}]}'), ("online", "1")):
+            line = ["mqtt", "pub", f"aun/v1/cellar/{topic}", payload, "--retain", "--username", "cellar"]
+            assert node.run(*line, "--password-file", "-", input_text=made["password"]).returncode == 0
+        [before] = node.cli("device", "list")
+        assert (before["online"], before["last_seen"] > 0) == (True, True)
+        assert row(node).split()[1] == "yes"
+        node.kill()
+        node.start()
+        [after] = node.cli("device", "list")
+        assert after["online"] is None
+        assert abs(after["last_seen"] - before["last_seen"]) < 2_000_000, "two views of one moment"
+        assert row(node).split()[1] == "unknown"
+        assert "it has not said so since the node started" in node.run("device", "list").stdout
+        assert "last seen      2" in node.run("device", "show", "cellar").stdout

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from edge.contract.bus import Publish
 from edge.contract.limit import Limits
 from edge.contract.principal import Principal
 from edge.devices import registry as module
@@ -157,6 +158,60 @@ async def test_everything_is_there_again_after_a_restart(tmp_path: Path) -> None
         await h.say(thermo, "thermo/s", {"t": 21})
         assert h.registry.skills()[0].value == 21
         assert [event.seq for event in h.events if event.log == "reading"] == [2]
+
+
+async def test_after_a_restart_a_device_is_unknown_until_it_speaks_and_when_it_was_seen_is_known(
+    tmp_path: Path,
+) -> None:
+    """A kept value and a retained word about itself tell when it was last heard; neither says that it is there now."""
+    clock = FakeClock()
+
+    def wall() -> int:
+        return clock.wall(clock.now())[0]
+
+    async with house(tmp_path, clock=clock) as h:
+        talker, sleeper, _ = [await h.add(name) for name in ("talker", "sleeper", "mute")]
+        for name, who in (("talker", talker), ("sleeper", sleeper)):
+            native = {"capabilities": [{"name": "t", "value_type": "number"}]}
+            await h.say(who, f"aun/v1/{name}/announce", native, retain=True)
+            await h.say(who, f"aun/v1/{name}/online", "1", retain=True)
+        clock.advance(5_000_000)
+        await h.say(talker, "aun/v1/talker/state/t", "21")
+        heard = wall()
+        clock.advance(5_000_000)
+        await h.say(sleeper, "aun/v1/sleeper/online", "0", retain=True)
+        slept = wall()
+        lines = {line.name: line for line in await h.call("device.list")}
+        assert [(lines[name].online, lines[name].last_seen) for name in ("talker", "sleeper", "mute")] == [
+            (True, heard),
+            (False, slept),
+            (None, None),
+        ]
+        retained = h.bus.retained
+    clock.advance(60_000_000)
+    async with house(tmp_path, clock=clock) as h:
+        h.bus.retained = retained
+        h.registry.recall(h.bus.kept)
+        lines = {line.name: line for line in await h.call("device.list")}
+        assert {name: (line.online, line.last_seen) for name, line in lines.items()} == {
+            "talker": (None, heard),
+            "sleeper": (None, slept),
+            "mute": (None, None),
+        }
+        await h.say(sleeper, "aun/v1/sleeper/online", "1", retain=True)
+        shown = await h.call("device.show", DeviceNamed(name="sleeper"))
+        assert (shown.online, shown.last_seen) == (True, wall())
+
+
+async def test_what_a_broker_repeats_is_no_sign_of_life(tmp_path: Path) -> None:
+    async with house(tmp_path) as h:
+        who = await h.add("dev")
+        await h.say(who, "aun/v1/dev/announce", {"capabilities": [{"name": "t", "value_type": "number"}]})
+        old = Publish("aun/v1/dev/state/t", b"21", 1, True, who, h.clock.now(), live=False)
+        h.intake.sink([old], lambda error: None)
+        await h.settle()
+        [line] = await h.call("device.list")
+        assert (h.registry.skills()[0].value, line.last_seen) == (21, None)
 
 
 async def test_latest_values_are_found_at_the_end_of_a_long_log(tmp_path: Path, monkeypatch: Any) -> None:
