@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import secrets
 from collections.abc import Callable
-from typing import Protocol
 
 import msgspec
 
@@ -21,6 +20,7 @@ from edge.contract.store import Unit
 from edge.contract.time import Clock
 from edge.contract.wire import loads
 from edge.devices import limits as bounds
+from edge.devices.door import Door
 from edge.devices.grants import GrantBook
 from edge.devices.model import Cap, Device, when
 from edge.devices.names import check_filters
@@ -54,22 +54,6 @@ log = logging.getLogger(__name__)
 PASSWORD_OCTETS = 24
 """192 random bits."""
 _STATES = {table.PRESENT: "present", table.RETIRED: "retired", table.FORGOTTEN: "forgotten"}
-
-
-class Door(Protocol):
-    """The gatekeeper as this area needs it (implemented by the session)."""
-
-    def enrol(self, one: Credential) -> None:
-        """Let a user in from now on."""
-        ...
-
-    def dismiss(self, user: str) -> None:
-        """Let a user in no more."""
-        ...
-
-    def user(self, name: str) -> Admission | None:
-        """What a user may do."""
-        ...
 
 
 class _Adding(msgspec.Struct):

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import re
-from typing import Protocol
 
 import msgspec
 
-from edge.contract.bus import Admission, Bus
+from edge.contract.bus import Bus
 from edge.contract.errors import InvalidParams, NameTaken, NotFound
 from edge.contract.op import Call, Empty, Params, op
 from edge.contract.store import Store, Unit
+from edge.devices.door import Door
 from edge.devices.names import Names, check_filters
 from edge.devices.records import Done
 from edge.store import credentials, persons
@@ -51,22 +51,6 @@ class UserLine(msgspec.Struct):
     name: str
     admin: bool
     topics: list[str]
-
-
-class Door(Protocol):
-    """The gatekeeper as this area needs it (implemented by the session)."""
-
-    def enrol_person(self, one: Person) -> None:
-        """Let a user in from now on, with this password and no other."""
-        ...
-
-    def dismiss(self, user: str) -> None:
-        """Let a user in no more."""
-        ...
-
-    def user(self, name: str) -> Admission | None:
-        """What a user may do."""
-        ...
 
 
 class UserService:
