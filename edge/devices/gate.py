@@ -37,8 +37,6 @@ AFTER_CANCEL_US = 60 * SECOND
 """How long the end of a canceled native task is still matched with its order."""
 
 RETRY_US = SECOND
-RETRIES = 60
-"""A report that the store refuses is tried again this often, a second apart; then it is declared lost."""
 
 _FINAL = frozenset({"completed", "failed", "rejected", "canceled"})
 _SWITCH = {"on": True, "off": False}
@@ -377,7 +375,8 @@ class Gate:
     def _report(self, order: Order, state: str, *, reason: str = "", text: str = "", artifact: bytes = b"") -> None:
         message = dumps([{"kind": "text", "text": text}]) if text else b""
         self._hand_in(
-            Report(task_id=order.task_id, state=state, reason=reason, message=message, artifact=artifact), RETRIES
+            Report(task_id=order.task_id, state=state, reason=reason, message=message, artifact=artifact),
+            self._limits[bounds.REPORT_TRIES],
         )
 
     def _hand_in(self, report: Report, left: int) -> None:
@@ -388,6 +387,7 @@ class Gate:
                 return
             if left <= 0:
                 self._counters["reports lost"] += 1
+                self._limits.hit(bounds.REPORT_TRIES)
                 log.error("what became of task %s could not be written: %s", report.task_id, error)
                 self._lost(report)
                 return

@@ -52,6 +52,9 @@ ANNOUNCE_RATE = declare(
     "devices.announce_rate", 64 << 10, "bytes/s", "one publisher may announce for good; more is refused", None
 )
 OPEN_ORDERS = declare("devices.open_orders", 1_024, "orders", "sent to devices and not finished", RateLimited)
+REPORT_TRIES = declare(
+    "devices.report_tries", 60, "tries", "a second apart, of an outcome that the store refuses; then it is lost", None
+)
 HOLD_S = declare("devices.hold_s", 86_400, "seconds", "an order waits for a device that is offline", None)
 TAP_QUEUE = declare(
     "devices.tap_queue", 1_000, "messages", "waiting for one `mqtt sub`; further ones are skipped", None

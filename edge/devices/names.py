@@ -16,7 +16,7 @@ KNOWN_ROOTS = frozenset(
 """First topic levels that belong to conventions: no device may have one as its slug."""
 
 FILTER_LENGTH = 256
-"""Characters of a topic filter that somebody is given, at most."""
+"""Characters of a topic filter that the owner gives somebody, at most: a rule of what is one, not a bound on others."""
 
 RESERVED_US = 60 * SECOND
 """How long a name that the owner gives is held for its commit."""

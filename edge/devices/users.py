@@ -18,7 +18,7 @@ from edge.store import credentials, persons
 from edge.store.persons import Person
 
 SHORTEST, LONGEST = 10, 256
-"""Characters and bytes of a password."""
+"""Characters and bytes of a password that the owner gives: a rule of what is one, and nobody else's work to bound."""
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]*")
 

@@ -567,6 +567,20 @@ async def test_a_report_of_the_nodes_own_is_tried_again_while_the_store_refuses(
         assert [report.state for report in h.tasks.of("T1")] == ["completed"]
 
 
+@pytest.mark.limit("devices.report_tries")
+async def test_a_report_is_tried_so_often_and_no_more(tmp_path: Path) -> None:
+    async with house(tmp_path, limits=Limits({"devices.report_tries": 3})) as h:
+        await entity(h, "button", stat_t=None)
+        for task_id, seconds, told in (("T1", 2, 1), ("T2", 3, 0)):
+            h.tasks.refuse = StorageFull()
+            h.gate.deliver(Order(task_id=task_id, skill="dev.button", verb="press"))
+            h.clock.advance(seconds * 1_000_000)
+            h.tasks.refuse = None
+            h.clock.advance(1_000_000)
+            assert len(h.tasks.of(task_id)) == told
+            assert h.limits.hits.get("devices.report_tries", 0) == 1 - told
+
+
 @pytest.mark.parametrize(("error", "lost"), [(StorageFull(), 1), (TaskTerminal(), 0)])
 async def test_a_report_is_given_up_in_the_end_and_counted(tmp_path: Path, error: EdgeError, lost: int) -> None:
     async with house(tmp_path) as h:

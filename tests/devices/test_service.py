@@ -86,6 +86,11 @@ async def test_a_topic_filter_that_is_none_is_refused(tmp_path: Path, topic: str
             await h.add("dev", topics=(topic,))
 
 
+async def test_a_topic_filter_of_256_characters_is_one(tmp_path: Path) -> None:
+    async with house(tmp_path) as h:
+        await h.add("dev", topics=("x" * 256,))
+
+
 async def test_a_name_is_taken_once(tmp_path: Path) -> None:
     async with house(tmp_path) as h:
         await h.add("thermo")

@@ -32,6 +32,10 @@ RECALLS = declare("group.recall_ids", 100, "ids", "in one group.recall", Invalid
 RECALL_TIME = declare("group.recall_s", 120, "seconds", "after sending in which a message can be recalled", None)
 UNREAD = declare("group.unread", 1_000, "messages", "counted as unread; more are shown as this many", None)
 CURSORS = declare("group.cursors", 64, "places", "of one member that keep cursors; the stalest is forgotten", None)
+LED = declare(
+    "group.led", 1_000, "pairs", "of connection and group remembered as led over a jump; the oldest is led again", None
+)
+LED_ROWS = declare("group.led_rows", 200, "messages", "pushed when led; the rest waits for a pull", None)
 
 INVITES = declare("group.invites", 500, "invites", "that wait, of one group", RateLimited)
 CODES = declare("group.codes", 100, "codes", "kept of one group", RateLimited)

@@ -37,10 +37,6 @@ from edge.store import group_logs, groups
 from edge.store.group_logs import ENCRYPTED, EVENTS, MESSAGES, QUIET, V2, Place, Said, Wrap
 
 PULL_DEFAULT = 50
-LED = 1_000
-"""Groups of connections that were led over a jump of numbers and are remembered; a forgotten one is led again."""
-LED_ROWS = 200
-"""Messages that are pushed then, at most."""
 LEGACY_KIND = "e2ee.group_encrypted"
 
 
@@ -494,14 +490,17 @@ class MessageService(Service):
     def _lead(self, channel: str, place: Place, missed: list[Said]) -> None:
         """Push what the pull that leads a connection over a jump of numbers leaves out; once for each connection."""
         self._led[channel, place.gid] = None
-        if len(self._led) > LED:
+        if len(self._led) > self._limits[bounds.LED]:
             self._led.popitem(last=False)
+            self._limits.hit(bounds.LED)
         for said in missed:
             body, to = dumps(views.delivery(said)), frozenset((place.aid,))
             self._room.fanout.publish(Event(MESSAGES, place.gid, said.seq, CREATED, body, to, channel))
 
     def _missed(self, unit: Unit, call: Call[Pull], place: Place) -> list[Said]:
         """What a 0.2 SDK does not get by the pull that leads it over a jump of numbers (D18), and did not hear live.
+
+        The oldest of it, within bounds; the rest is there for its next pull that names a number below.
 
         That SDK lists every number of a gap in memory as soon as a page has rows, also of a gap that an event made
         which was faster than its first pull. An empty page whose cursor is at the head makes it forget every gap.
@@ -510,8 +509,10 @@ class MessageService(Service):
         if self._deaf(unit, seat):
             return []
         start = max(call.params.after_seq, self._above(unit, seat), group_logs.cursor(unit, place)[0])
-        octets = self._limits[bounds.PAGE_OCTETS]
-        rows, _ = group_logs.after(unit, place, start, rows=LED_ROWS, octets=octets)
+        most, octets = self._limits[bounds.LED_ROWS], self._limits[bounds.PAGE_OCTETS]
+        rows, more = group_logs.after(unit, place, start, rows=most, octets=octets)
+        if more:
+            self._limits.hit(bounds.LED_ROWS if len(rows) == most else bounds.PAGE_OCTETS)
         return [said for said in rows if said.sent_ms < call.door.since_ms]
 
     def _forward(self, unit: Unit, call: Call[Pull], place: Place, *, v2: bool) -> Page:

@@ -17,7 +17,7 @@ from edge.contract.store import Unit
 from edge.contract.time import Clock, Stamp
 from edge.contract.wire import decode, dumps
 from edge.protocol.aun_events import TYPE_LENGTH, Acked, Delivery
-from edge.services.message.records import RING_TOTAL
+from edge.services.message.records import JUMPS, RING_TOTAL
 from edge.services.message.ring import Ring, Routes
 from edge.services.message.volatile import Volatile
 from edge.store.messages import ENCRYPTED, QUIET, RECALLED, SYNC, TARGETED, V2, Message, Reader
@@ -41,7 +41,6 @@ def kind_of(head: Head) -> str:
     return head.type if isinstance(head.type, str) and len(head.type) <= TYPE_LENGTH else ""
 
 
-JUMPS = 1_000
 NOBODY = "-"
 """An `Event.only` that no channel has: the event is for watchers, not for connections."""
 
@@ -73,12 +72,13 @@ class Memory:
         self._fanout.publish(received(message, seq, only=only))
 
     def first_jump(self, channel: str) -> bool:
-        """Has this channel not been led over a jump of numbers yet? Asked once per channel (the last 1000)."""
+        """Has this channel not been led over a jump of numbers yet? Asked once per channel, of the last so many."""
         if channel in self._jumped:
             return False
         self._jumped[channel] = None
-        if len(self._jumped) > JUMPS:
+        if len(self._jumped) > self._limits[JUMPS]:
             self._jumped.popitem(last=False)
+            self._limits.hit(JUMPS)
         return True
 
     @contextmanager

@@ -39,6 +39,7 @@ RING_TOTAL = declare("message.ring_total_octets", 32 << 20, "bytes", "of queue m
 RING_TIME = declare("message.ring_s", 300, "seconds", "a queue message is kept; then it ages out", None)
 AFFINITY = declare("message.affinity_s", 300, "seconds", "of silence after which a sender is routed anew", None)
 AFFINITIES = declare("message.affinities", 10_000, "pairs", "of recipient and sender remembered for routing", None)
+JUMPS = declare("message.jumps", 1_000, "channels", "remembered as led over a jump; the oldest is led again", None)
 VOLATILE_TIME = declare("message.volatile_s", 3_600, "seconds", "the longest life of a volatile message", None)
 VOLATILE_ROWS = declare("message.volatile_rows", 200, "messages", "volatile, for one AID; the oldest is evicted", None)
 DEVICES = declare("message.devices", 64, "devices", "of one AID with keys; more are refused", RateLimited)

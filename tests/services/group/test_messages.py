@@ -12,7 +12,6 @@ from edge.contract.errors import EdgeError, GroupEpochMismatch, InvalidParams, N
 from edge.contract.store import INCARNATION_SHIFT
 from edge.contract.time import SECOND
 from edge.contract.wire import dumps
-from edge.services.group import messages
 from edge.store import group_logs, ledger
 from tests.support.clock import FakeClock
 from tests.support.groups import events, publish_key, say, seal, square, texts
@@ -395,9 +394,26 @@ async def test_the_first_sdk_is_led_over_a_jump_to_the_head_and_told_what_it_mis
         assert await deaf.events("group.message_created") == []
 
 
-async def test_only_so_many_connections_are_remembered_as_led(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(messages, "LED", 1)
-    async with square(tmp_path, incarnation=1) as town:
+@pytest.mark.limit("group.led_rows")
+async def test_who_is_led_over_a_jump_is_pushed_so_much_and_pulls_the_rest(tmp_path: Path) -> None:
+    async with square(tmp_path, synchronous="OFF") as town:
+        gid = await town.found(town.bob)
+        for number in range(1, 202):
+            await say(town.alice, gid, f"text {number}")
+    async with square(tmp_path, incarnation=1, clock=FakeClock(mono_us=9 * SECOND)) as town:
+        old = await town.post.connect(BOB, "b1", announced=FIRST)
+        await say(town.alice, gid, "live")
+        page = await old.call("group.pull", group_id=gid, after_message_seq=0)
+        assert (page["messages"], page["has_more"]) == ([], True)
+        heard = sorted(one["seq"] for one in await old.events("group.message_created"))
+        assert heard == [*range(1, 201), (1 << INCARNATION_SHIFT) + 1]
+        assert town.limits.hits == {"group.led_rows": 1}
+        assert await texts(old, gid, after_message_seq=200) == ["text 201", "live"]
+
+
+@pytest.mark.limit("group.led")
+async def test_only_so_many_connections_are_remembered_as_led(tmp_path: Path) -> None:
+    async with square(tmp_path, incarnation=1, limits={"group.led": 1}) as town:
         gids = [await town.found(town.bob) for _ in range(2)]
         for gid in gids:
             await say(town.alice, gid, "hi")
@@ -405,6 +421,7 @@ async def test_only_so_many_connections_are_remembered_as_led(tmp_path: Path, mo
         for gid in (*gids, gids[0]):
             page = await old.call("group.pull", group_id=gid, after_message_seq=0)
             assert (page["messages"], page["has_more"]) == ([], True)
+        assert town.limits.hits == {"group.led": 2}
         assert await texts(old, gids[0], after_message_seq=0) == ["hi"]
 
 

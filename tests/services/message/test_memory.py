@@ -63,10 +63,11 @@ def test_a_copy_of_what_somebody_sent_belongs_to_the_sender() -> None:
     assert memories.received(delivery(own=True), 1).audience == {ALICE}
 
 
+@pytest.mark.limit("message.jumps")
 def test_each_channel_is_led_over_a_jump_once_and_the_oldest_is_forgotten() -> None:
     kept = memory()
     assert [kept.first_jump("a"), kept.first_jump("a")] == [True, False]
-    for at in range(memories.JUMPS - 1):
+    for at in range(999):
         assert kept.first_jump(str(at))
     assert not kept.first_jump("a")
     assert kept.first_jump("one more")
