@@ -136,7 +136,6 @@ def _client_bounds(broker: Broker, connection: Connection, session: Session, pac
         return {}
     said = packet.properties
     session.window = min(session.window, said.get(Prop.RECEIVE_MAXIMUM, 0xFFFF))
-    connection.packet_maximum = said.get(Prop.MAXIMUM_PACKET_SIZE, 0)
     connection.alias_maximum = min(said.get(Prop.TOPIC_ALIAS_MAXIMUM, 0), broker.topic_aliases)
     told: Properties = {
         Prop.RECEIVE_MAXIMUM: broker.receive_maximum,

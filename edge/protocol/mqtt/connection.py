@@ -308,6 +308,7 @@ class Connection(AckLine):
 
     def _on_connect(self, packet: codec.Connect) -> None:
         self.version, self.bridge = packet.version, packet.bridge
+        self.packet_maximum = packet.properties.get(Prop.MAXIMUM_PACKET_SIZE, 0)
         self.broker.deadlines.cancel(self._timeout)
         self._timeout = None
         self.state = State.OPENING
@@ -350,7 +351,9 @@ class Connection(AckLine):
     def refuse(self, reason: Reason) -> None:
         """CONNACK with a refusal, then close (MQTT-3.2.2-5 of 3.1.1, MQTT-3.2.2-7 of 5)."""
         if self.version == V5:
-            self._put(codec.encode(codec.Connack(False, reason), V5))
+            connack = codec.encode(codec.Connack(False, reason), V5)
+            if not 0 < self.packet_maximum < len(connack):  # MQTT-3.1.2-24
+                self._put(connack)
         elif reason in CONNACK_311:
             self._put(codec.encode(codec.Connack(False, CONNACK_311[reason]), V311))
         self.close(None)

@@ -202,6 +202,7 @@ V5 = """
 3.1.2-22  connection: a_client_silent_for_one_and_a_half_keep_alives_is_closed
 3.1.2-23  admit: version_5_keeps_a_session_for_its_expiry_interval
 3.1.2-24  session: a_message_too_large_for_the_client_is_not_sent
+    + admit: a_refusal_is_no_larger_than_the_client_takes
     + subscribing: a_request_whose_answer_is_larger_than_the_client_takes_closes
 3.1.2-25  session: a_message_too_large_for_the_client_is_not_sent
 3.1.2-26  session: topics_are_sent_once_to_a_client_that_takes_aliases

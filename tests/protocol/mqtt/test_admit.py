@@ -490,6 +490,16 @@ def test_a_client_that_takes_no_packet_as_large_as_its_connack_is_closed_without
     assert box.client(version=V5, properties={Prop.MAXIMUM_PACKET_SIZE: 20}).open
 
 
+@pytest.mark.parametrize(("most", "told"), [(4, False), (5, True)])
+def test_a_refusal_is_no_larger_than_the_client_takes(most: int, told: bool) -> None:
+    """MQTT-3.1.2-24: CONNACK with a reason alone has five bytes."""
+    client = Box().wire()
+    client.version = V5
+    client.send(Connect("c", user="stranger", properties={Prop.MAXIMUM_PACKET_SIZE: most}, version=V5))
+    assert client.read() == ([Connack(False, Reason.BAD_USER_OR_PASSWORD)] if told else [])
+    assert not client.open
+
+
 def test_hanging_up_on_a_user_closes_the_connections_and_keeps_the_sessions() -> None:
     """With their wills, as when a client is lost."""
     box = Box()
