@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING
 from edge.protocol.mqtt import limits
 from edge.protocol.mqtt.codec import V5
 from edge.protocol.mqtt.deadlines import Deadline
+from edge.protocol.mqtt.hold import Hold
 from edge.protocol.mqtt.reasons import Reason
 from edge.protocol.mqtt.sender import Sender
 from edge.protocol.mqtt.wire import Reply, State, Wire
 
 if TYPE_CHECKING:
     from edge.protocol.mqtt.broker import Broker
-    from edge.protocol.mqtt.hold import Hold
 
 
 class _Waiting:

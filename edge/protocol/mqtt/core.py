@@ -20,7 +20,7 @@ from edge.protocol.mqtt.reasons import Reason
 from edge.protocol.mqtt.rights import Rights
 from edge.protocol.mqtt.router import ALARM, CLASSES, Retained, Route, Router
 from edge.protocol.mqtt.sender import Sender
-from edge.protocol.mqtt.session import Bounds, Key, Outgoing, Session
+from edge.protocol.mqtt.session import Bounds, Key, Outgoing, Receiver, Session
 from edge.protocol.mqtt.wire import JOURNAL, URGENT, Reply
 
 DECLARE_US = 3 * SECOND
@@ -63,7 +63,7 @@ class Core:
         self.acks: list[Ack] = []
         self.awaited: list[tuple[int, Done]] = []
         """Messages of the host by their position in the batch, and who waits for them to be kept."""
-        self.dirty: list[Sender] = []
+        self.dirty: list[Receiver] = []
         self.unfinished: list[Connection] = []
         """Connections with bytes that this turn had no time for: others are read before they go on."""
         self._due: list[Connection] = []

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from edge.contract.bus import Done, Publish, Sink
+from edge.protocol.mqtt.ackline import AckLine
 from edge.protocol.mqtt.codec import V311
 from edge.protocol.mqtt.connection import Connection
 from edge.protocol.mqtt.core import Core
-from edge.protocol.mqtt.hold import Release
+from edge.protocol.mqtt.hold import Hold
 from edge.protocol.mqtt.message import Message
 from edge.protocol.mqtt.reasons import Reason
 from edge.protocol.mqtt.router import ALARM, Route
 from edge.protocol.mqtt.session import HELD, READY, RELEASED, Outgoing, Session, Subscription
 from edge.protocol.mqtt.topics import valid_topic
-from edge.protocol.mqtt.wire import AT_ONCE, JOURNAL
+from edge.protocol.mqtt.wire import AT_ONCE, JOURNAL, Reply
 
 
 class Delivery(Core):
@@ -243,3 +244,29 @@ class Delivery(Core):
             rank = self.forget_incoming(session, packet_id)
             connection.ack(self.journal_of(rank), pubcomp)
             self.need_turn()
+
+
+class Release(Reply):
+    """PUBCOMP of a durable session. When no sink keeps the message the packet id goes in the same commit as the
+    copies for its subscribers; else in the commit after the sinks'."""
+
+    __slots__ = ("_broker", "_packet_id", "_pubcomp", "_session")
+
+    def __init__(self, broker: Delivery, session: Session, packet_id: int, pubcomp: bytes) -> None:
+        super().__init__()
+        self._broker, self._session, self._packet_id, self._pubcomp = broker, session, packet_id, pubcomp
+
+    def decide(self, kept: bool, hold: Hold, connection: AckLine) -> None:
+        """At the end of the turn."""
+        broker, session, packet_id = self._broker, self._session, self._packet_id
+        if kept:
+            message = (session.incoming or {}).get(packet_id)
+            if message is not None and broker.sessions.get(session.key) is session:
+                broker.journal.incoming(session, packet_id, message, message.rank)
+            hold.calls.append(lambda error: broker.released(session, packet_id, self._pubcomp, error))
+            return
+        latest = broker.releasing.pop((session.number, packet_id), connection)
+        rank = broker.forget_incoming(session, packet_id)
+        self.data = self._pubcomp
+        if latest is not connection:
+            latest.ack(broker.journal_of(rank), self._pubcomp)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import msgspec
 
@@ -14,9 +14,6 @@ from edge.protocol.mqtt.fields import put_varint
 from edge.protocol.mqtt.properties import Prop, Properties
 from edge.protocol.mqtt.reasons import Packet
 
-if TYPE_CHECKING:
-    from edge.protocol.mqtt.session import Session
-
 PASSED_ON = (
     Prop.PAYLOAD_FORMAT,
     Prop.CONTENT_TYPE,
@@ -25,6 +22,15 @@ PASSED_ON = (
     Prop.USER_PROPERTY,
 )
 """Properties that reach every receiver unchanged (MQTT 5 §3.3.2.3); the expiry counts down."""
+
+
+class Source(Protocol):
+    """Whose a message is: the session that it came from."""
+
+    @property
+    def user(self) -> str:
+        """The user whose session it is."""
+        ...
 
 
 class Message(msgspec.Struct, eq=False):
@@ -37,7 +43,7 @@ class Message(msgspec.Struct, eq=False):
     head: bytes
     extra: bytes = b""
     expires_us: int | None = None
-    source: Session | None = None
+    source: Source | None = None
     rank: int = 0
     """0 telemetry, 1 state, 2 alarm: what goes first when room runs out."""
     routed: bool = False
@@ -78,7 +84,7 @@ def head_of(topic: str) -> bytes:
     return len(name).to_bytes(2, "big") + name
 
 
-def make(publish: Publish, found: Properties, source: Session | None = None, head: bytes = b"") -> Message:
+def make(publish: Publish, found: Properties, source: Source | None = None, head: bytes = b"") -> Message:
     """The message of a publish with the properties of its packet."""
     if not found:
         return Message(publish, head or head_of(publish.topic), source=source)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import msgspec
 
@@ -17,11 +17,8 @@ from edge.protocol.mqtt import limits
 from edge.protocol.mqtt.codec import Will
 from edge.protocol.mqtt.deadlines import Deadline
 from edge.protocol.mqtt.message import Message
-from edge.protocol.mqtt.reasons import Packet
+from edge.protocol.mqtt.reasons import Packet, Reason
 from edge.protocol.mqtt.rights import Rights
-
-if TYPE_CHECKING:
-    from edge.protocol.mqtt.connection import Connection
 
 Key = tuple[str, str]
 """User and client id: a client id belongs to the user who brought it, another user's is another session."""
@@ -91,6 +88,56 @@ class Bounds:
         self.inflight, self.messages, self.octets = inflight, messages, octets
 
 
+class Receiver(Protocol):
+    """A client's connection, as it is known to those who have something for it (`sender`)."""
+
+    quick: int
+    room: int
+    out: list[bytes]
+
+    @property
+    def writable(self) -> bool:
+        """Open, and within its write buffer."""
+        ...
+
+    @property
+    def stalled(self) -> bool:
+        """Whether something waits for room that there is again."""
+        ...
+
+    def pump(self) -> None:
+        """Send what waits: first what was in flight before, then the queue, then retained messages."""
+        ...
+
+    def make_room(self, octets: int) -> bool:
+        """Write before the end of the turn when the buffer is full; whether it then has room."""
+        ...
+
+    def send0(self, message: Message, retain: bool, ids: tuple[int, ...]) -> None:
+        """Send with QoS 0, or lose it, counted, when the client does not take what it has."""
+        ...
+
+    def send_quickly(self, out: Outgoing) -> None:
+        """Send a new message with QoS 1 to a 3.1.1 client."""
+        ...
+
+    def send_outgoing(self, out: Outgoing) -> None:
+        """Send a message in flight, again if it was sent before."""
+        ...
+
+    def durable(self, out: Outgoing) -> None:
+        """A message that waited for the disk may be sent."""
+        ...
+
+    def flush(self) -> None:
+        """Hand everything to the wire, in one piece."""
+        ...
+
+    def close(self, reason: Reason | None, clause: str = "", *, will: bool = True) -> None:
+        """End the connection."""
+        ...
+
+
 class Session:
     """One client's state. `durable` ones outlive their connection and, by their keeper, the process."""
 
@@ -122,7 +169,7 @@ class Session:
 
     def __init__(self, key: Key, number: int, rights: Rights, who: Principal) -> None:
         self.key, self.number, self.rights, self.who = key, number, rights, who
-        self.conn: Connection | None = None
+        self.conn: Receiver | None = None
         self.durable = False
         self.stored = False
         """Whether there is a row of it, so that removing it must be written."""

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from edge import __version__
 from edge.contract.bus import Publish
 from edge.contract.principal import NODE
-from edge.contract.time import SECOND
-
-if TYPE_CHECKING:
-    from edge.protocol.mqtt.broker import Broker
+from edge.contract.time import SECOND, Stamp
+from edge.protocol.mqtt.deadlines import Deadlines
+from edge.protocol.mqtt.router import Router
+from edge.protocol.mqtt.session import Key, Session
 
 EVERY_US = 10 * SECOND
 """How often figures are published while somebody listens."""
@@ -19,10 +19,37 @@ EVERY_US = 10 * SECOND
 ROOT = "$SYS/broker/"
 
 
+class Shown(Protocol):
+    """The broker whose figures these are."""
+
+    deadlines: Deadlines
+    router: Router
+    sessions: dict[Key, Session]
+    counters: dict[str, int]
+
+    @property
+    def stamp(self) -> Stamp:
+        """This turn's moment."""
+        ...
+
+    @property
+    def now_us(self) -> int:
+        """The same on the monotonic clock."""
+        ...
+
+    def stats(self) -> dict[str, int]:
+        """Its figures, by our own names."""
+        ...
+
+    def announce(self, publish: Publish) -> None:
+        """Publish a message of the broker's own."""
+        ...
+
+
 class SysTopics:
     """Figures of one broker; only those that changed are published."""
 
-    def __init__(self, broker: Broker, started_us: int) -> None:
+    def __init__(self, broker: Shown, started_us: int) -> None:
         self._broker, self._started_us = broker, started_us
         self._most = 0
         self._told: dict[str, str] = {}

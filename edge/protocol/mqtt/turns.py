@@ -7,8 +7,8 @@ from collections.abc import Iterable
 
 from edge.contract.bus import Publish
 from edge.protocol.mqtt.ackline import AckLine
-from edge.protocol.mqtt.delivery import Delivery
-from edge.protocol.mqtt.hold import Hold, Release
+from edge.protocol.mqtt.delivery import Delivery, Release
+from edge.protocol.mqtt.hold import Hold
 from edge.protocol.mqtt.reasons import Reason
 from edge.protocol.mqtt.router import ALARM
 from edge.protocol.mqtt.sender import Sender

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from edge.contract.errors import StorageFull
 from edge.protocol.mqtt.codec import V5, Ack, PublishPacket
-from edge.protocol.mqtt.hold import Hold, Release
+from edge.protocol.mqtt.delivery import Release
+from edge.protocol.mqtt.hold import Hold
 from edge.protocol.mqtt.properties import Prop, Properties
 from edge.protocol.mqtt.reasons import Packet
 from tests.protocol.mqtt.box import Box, Client

@@ -414,13 +414,11 @@ def test_messages_come_back_in_their_traffic_class() -> None:
     """What goes first when a queue is full must not change with a restart."""
     store = Disk()
     box = DiskBox(store)
-    box.client("c", clean=False)
+    client = box.client("c", clean=False)
     box.settle()
-    session = box.broker.sessions["lamp", "c"]
-    assert session.conn is not None
-    session.conn.receive(codec.encode(codec.Subscribe(1, [codec.Wish("#", 1)]), V311))
+    client.send(codec.Subscribe(1, [codec.Wish("#", 1)]))
     box.settle()
-    session.conn.lost()
+    client.drop()
     box.settle()
     for topic in ("t/alarm", "t/x"):
         box.host(topic, b"1", 1, retain=True)
@@ -439,13 +437,11 @@ def test_messages_come_back_in_their_traffic_class() -> None:
 def test_a_session_on_disk_and_all_that_was_acked_for_it_survive_a_connection_on_a_full_disk() -> None:
     store = Disk()
     box = DiskBox(store)
-    box.client("c", clean=False)
+    client = box.client("c", clean=False)
     box.settle()
-    session = box.broker.sessions["lamp", "c"]
-    assert session.conn is not None
-    session.conn.receive(codec.encode(codec.Subscribe(1, [codec.Wish("#", 1)]), V311))
+    client.send(codec.Subscribe(1, [codec.Wish("#", 1)]))
     box.settle()
-    session.conn.lost()
+    client.drop()
     box.settle()
     for payload in (b"1", b"2"):
         box.host("t/x", payload, 1)
@@ -468,17 +464,15 @@ def test_of_two_messages_under_one_packet_id_the_earlier_one_was_acked() -> None
     """A full disk took the second, an alarm, and not that the first is the client's."""
     store = Disk()
     box = DiskBox(store, inflight=1)
-    box.client("c", clean=False)
+    client = box.client("c", clean=False)
     box.settle()
-    session = box.broker.sessions["lamp", "c"]
-    assert session.conn is not None
-    session.conn.receive(codec.encode(codec.Subscribe(1, [codec.Wish("#", 1)]), V311))
+    client.send(codec.Subscribe(1, [codec.Wish("#", 1)]))
     box.settle()
     box.host("t/x", b"1", 1)
     box.settle()
     box.full = True
-    session.conn.receive(codec.encode(Ack(Packet.PUBACK, 1), V311))
-    session.next_id = 1
+    client.connection.receive(codec.encode(Ack(Packet.PUBACK, 1), V311))
+    box.broker.sessions["lamp", "c"].next_id = 1
     box.client("p", clean=True).publish("t/alarm", b"2", 1)
     box.settle()
     assert store.run("SELECT packet_id, state > 0 FROM mqtt_outgoing ORDER BY number") == [(1, 1), (1, 1)]
