@@ -116,3 +116,16 @@ def test_large_payloads_arrive_and_too_large_ones_are_named(village: Town) -> No
     assert third["text"] == "small"
     page = bob.call("message.pull", after_seq=1)
     assert page["messages"][0]["payload"]["type"] == "message.oversize"
+
+
+def test_who_has_filled_their_share_of_an_inbox_is_told_and_goes_on(tmp_path: Path) -> None:
+    with ExitStack() as stack, NodeProcess(tmp_path / "state", "--set", "limits.message.inbox_rows=4") as node:
+        village = Town(node, AUN_CORE, tmp_path, stack)
+        alice, bob = village.client("alice"), village.client("bobby")
+        for text in ("one", "two"):
+            alice.send(bob, text)
+        with pytest.raises(Refused) as over:
+            alice.send(bob, "three")
+        assert (over.value.kind, over.value.code) == ("RateLimitError", -32029)
+        assert bob.texts(2) == ["one", "two"]
+        assert alice.call("meta.ping")["pong"] is True

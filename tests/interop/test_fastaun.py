@@ -251,6 +251,21 @@ def test_wrong_calls_get_the_error_their_name_says(town: Town) -> None:
     assert alice.call("meta.ping")["pong"] is True
 
 
+def test_who_has_filled_their_share_of_an_inbox_is_told_and_goes_on(tmp_path: Path) -> None:
+    with ExitStack() as stack, NodeProcess(tmp_path / "state", "--set", "limits.message.inbox_rows=4") as node:
+        town = Town(node, FASTAUN, tmp_path, stack)
+        alice, carol, bob = (town.client(name) for name in ("alice", "carol", "bobby"))
+        for text in ("one", "two"):
+            alice.send(bob, text)
+        with pytest.raises(Refused) as over:
+            alice.send(bob, "three")
+        assert (over.value.kind, over.value.code) == ("RateLimitError", -32029)
+        carol.send(bob, "from another")
+        assert sorted(bob.texts(3)) == ["from another", "one", "two"]
+        alice.send(carol, "elsewhere")
+        assert carol.texts(1) == ["elsewhere"]
+
+
 class Things:
     """A thermometer and a switch, as Debian's mosquitto_pub announces them."""
 

@@ -359,7 +359,9 @@ class Groups(RuleBasedStateMachine):
     @move(weight=2, at=range(16), data=DATA, what=["suspend", "resume"])
     def sleep(self, at: int, data: Random, what: str) -> None:
         group = self.group(at)
-        actor = self.actor(data, group, "admin")
+        self.turn(group, self.actor(data, group, "admin"), what)
+
+    def turn(self, group: Group, actor: str, what: str) -> None:
         answer = self.call(self.client(actor), f"group.{what}", group.enter(actor, "admin"), group_id=group.gid)
         if answer is None:
             return
@@ -537,6 +539,21 @@ class Groups(RuleBasedStateMachine):
         waiting = sorted(aid for aid, status in group.requests.items() if status == "pending")
         over = sorted(group.requests.keys() - set(waiting))
         actor, aid = self.actor(data, group, "admin"), self.anybody(data, group, likely=[*waiting, *waiting, *over])
+        self.judge(group, actor, aid, approve, batch)
+
+    @move(when=lambda self: bool(self.waiting()), data=DATA, approve=[True, False], batch=(False, True))
+    def review_asleep(self, data: Random, approve: bool, batch: bool) -> None:
+        """A group that is suspended lets nobody in and turns nobody away."""
+        group, aid = data.choice(self.waiting())
+        self.turn(group, group.owner, "suspend")
+        self.judge(group, group.owner, aid, approve, batch)
+        self.turn(group, group.owner, "resume")
+
+    def waiting(self) -> list[tuple[Group, str]]:
+        """Who asks to come in, and where."""
+        return [(group, aid) for group in self.groups for aid, one in group.requests.items() if one == "pending"]
+
+    def judge(self, group: Group, actor: str, aid: str, approve: bool, batch: bool) -> None:
         wrong = group.review_wrong(actor, aid, approve, self.now_ms)
         if batch and not group.enter(actor, "admin"):
             done = self.call(
@@ -1388,6 +1405,7 @@ class Doors(Groups):
         "propose": 10,
         "confirm": 5,
         "unseat": 3,
+        "review_asleep": 2,
         "set_rules": 3,
         "wait": 3,
         "set_role": 3,
