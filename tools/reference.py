@@ -19,6 +19,7 @@ from edge.cli.parser import build, verbs_of  # noqa: E402
 from edge.config.declared import SECTIONS, settings, split  # noqa: E402
 from edge.config.ports import PORTS  # noqa: E402
 from edge.contract.limit import REGISTRY  # noqa: E402
+from edge.services.queue import REASONS  # noqa: E402
 
 REFERENCE = ROOT / "docs" / "reference"
 NOTE = "<!-- Written by tools/reference from the source; change it there. -->\n"
@@ -97,6 +98,12 @@ def cli_page() -> str:
     return "\n".join(lines)
 
 
+def losses_page() -> str:
+    """Every reason of a loss."""
+    lines = ["# Why something was given up", "", _LOSSES, "", _row("reason", "what"), _row("---", "---")]
+    return "\n".join([*lines, *(_row(f"`{reason}`", about) for reason, about in REASONS.items())])
+
+
 def import_everything() -> None:
     """Every module of the program, so that all declarations are there; those of an extra only where it is installed."""
     for found in pkgutil.walk_packages(edge.__path__, "edge."):
@@ -143,10 +150,15 @@ _CLI_WORDS = """Every verb finds the node by `--state-dir DIR` (root: `/var/lib/
 after `next:` what to do; a fault of the program itself too, and PYTHONDEVMODE=1 shows where. `--json` is UTF-8 and its
 names stay; names are only added."""
 
+_LOSSES = """Reasons in `aun-edge queue drops`, one spelling each; `--reason WORD` shows those of one. What
+`device show` says of an announcement is the same with spaces. A file that was damaged says so in words of its own, in
+the log `*`."""
+
 PAGES: dict[str, Callable[[], str]] = {
     "settings.md": settings_page,
     "limits.md": limits_page,
     "cli.md": cli_page,
+    "losses.md": losses_page,
 }
 
 if __name__ == "__main__":

@@ -166,7 +166,9 @@ def _skills(verbs: Any) -> None:
 def _queue(verbs: Any) -> None:
     group = _group(verbs, "queue", "What waits, and what was given up.")
     drops = _json(_verb(group, "drops", "queue:drops", "What was refused, expired, evicted or dropped, and why."))
-    drops.add_argument("--reason", type=_word, default=LEFT_OUT, metavar="WORD", help="only this reason")
+    drops.add_argument(
+        "--reason", type=_word, default=LEFT_OUT, metavar="WORD", help="only this reason, as the list has it"
+    )
     drops.add_argument(
         "--client", type=_word, default=LEFT_OUT, metavar="NAME", help="only this client, by the name in the list"
     )

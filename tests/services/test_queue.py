@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from edge.contract.errors import InvalidParams
 from edge.contract.gap import Gap
 from edge.contract.op import Call
 from edge.contract.principal import NODE
 from edge.contract.time import SECOND, Stamp
-from edge.services.queue import RANGES, Drops, DropsAsked, QueueService
+from edge.protocol.mqtt.reasons import Reason
+from edge.services.queue import RANGES, REASONS, Drops, DropsAsked, QueueService, spelled
 from edge.store import ledger
 from edge.store.database import Database
 from tests.support.clock import FakeClock
@@ -51,11 +56,11 @@ async def test_losses_of_both_files_are_one_list_the_largest_first(tmp_path: Pat
         await made.lose(made.hot, "queue full", "pump", 2, klass="alarm")
         found = await made.drops()
     assert [(line.count, line.klass, line.reason, line.client) for line in found.lines] == [
-        (7, "telemetry", "queue full", "pump"),
-        (2, "alarm", "queue full", "pump"),
-        (1, "telemetry", "too large", "lamp"),
+        (7, "telemetry", "queue_full", "pump"),
+        (2, "alarm", "queue_full", "pump"),
+        (1, "telemetry", "too_large", "lamp"),
     ]
-    assert [(drop.reason, drop.count) for drop in found.total] == [("queue full", 9), ("too large", 1)]
+    assert [(drop.reason, drop.count) for drop in found.total] == [("queue_full", 9), ("too_large", 1)]
     assert (found.matching, found.pending, found.counters) == (10, 4, {"limits": {"mqtt.connections": 2}})
 
 
@@ -113,3 +118,92 @@ async def test_what_was_folded_away_is_still_in_the_total(tmp_path: Path) -> Non
         found = await made.drops()
     assert found.lines == []
     assert [drop.count for drop in found.total] == [5]
+
+
+# One spelling, one list.
+
+
+async def test_one_reason_has_one_spelling_whoever_wrote_it_down(tmp_path: Path) -> None:
+    async with desk(tmp_path) as made:
+        for reason in ("too large", "too_large", "Too large"):
+            await made.lose(made.node, reason, "lamp")
+        await made.lose(made.hot, "another's task", "lamp")
+        found = await made.drops()
+        assert [(line.reason, line.count) for line in found.lines] == [("too_large", 3), ("another_s_task", 1)]
+        assert [(drop.reason, drop.count) for drop in found.total] == [("another_s_task", 1), ("too_large", 3)]
+        for asked in ("too_large", "too large"):
+            assert (await made.drops(reason=asked)).matching == 3
+
+
+async def test_a_reason_that_there_is_not_is_told_with_those_there_are(tmp_path: Path) -> None:
+    async with desk(tmp_path) as made:
+        await made.lose(made.hot, "node.db: file is not a database", "store")
+        assert (await made.drops(reason="node.db: file is not a database")).matching == 1
+        assert (await made.drops(reason="queue_full")).matching == 0
+        with pytest.raises(InvalidParams, match=r"no such reason: nonsense; there are: .*queue_full"):
+            await made.drops(reason="nonsense")
+
+
+PLACES = {"lost": 0, "_lost": (0, 2), "end_session": 1, "note": 1, "Gap": 5, "add": 3, "evict": 2, "expire": 2} | {
+    "_drop": 1,
+    "_give_up": 1,
+    "_lose": 1,
+    "Refused": 1,
+    "Refusal": 0,
+    "take_out": 2,
+}
+"""Where in a call a reason stands."""
+NAMED = {"REASON", "FORGOTTEN", "_WITHOUT_TLS"}
+"""Constants that are one."""
+RETURNED = {("service.py", "_refusal"), ("marks.py", "doubt")}
+"""Functions whose words are reasons."""
+ELSEWHERE = {"bad_name", "taken", "secret", ""}
+"""Refusals of `device add`, which are answered, and no losses."""
+NO_LEDGER = {"cli", "config", "system"}
+
+
+def declared() -> set[str]:
+    """Every reason that the source has as a word."""
+    found: set[str] = set()
+    for path in sorted(Path("edge").rglob("*.py")):
+        if path.parts[1] in NO_LEDGER:
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call):
+                name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+                places = PLACES.get(name, ())
+                for place in places if isinstance(places, tuple) else (places,):
+                    found |= words(node.args[place : place + 1])
+                if name == "refused" and isinstance(node.func, ast.Attribute):
+                    found |= words(node.args[2:3])
+            elif isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") in NAMED:
+                found |= words([node.value])
+            elif isinstance(node, ast.FunctionDef):
+                if (path.name, node.name) in RETURNED:
+                    found |= {
+                        word for one in ast.walk(node) if isinstance(one, ast.Return) for word in words([one.value])
+                    }
+                if node.name == "_checked":  # what becomes `refused_…`
+                    told = [one.attr for one in ast.walk(node) if isinstance(one, ast.Attribute)]
+                    found |= {f"refused_{one.lower()}" for one in told if one.isupper() and one in Reason.__members__}
+    return {spelled(one) for one in found}
+
+
+def words(values: list[Any]) -> set[str]:
+    """The texts among some expressions."""
+    return {
+        one.value
+        for value in values
+        if value is not None
+        for one in ([value.body, value.orelse] if isinstance(value, ast.IfExp) else [value])
+        if isinstance(one, ast.Constant) and isinstance(one.value, str)
+    }
+
+
+INDIRECT = {"session_expired", "too_deep", "malformed"}
+"""Reasons that reach their call by a variable."""
+
+
+def test_the_list_of_reasons_is_that_of_the_source() -> None:
+    assert declared() - REASONS.keys() - ELSEWHERE == set()
+    assert REASONS.keys() - declared() - INDIRECT == set()
