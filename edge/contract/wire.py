@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterable
 from typing import Any, NoReturn, TypeVar
 
 import msgspec
@@ -35,7 +36,9 @@ def loads(data: bytes | bytearray | memoryview | str, limits: JsonLimits = DEFAU
 
     Raises `TooLarge` over `limits.octets`, `Malformed` for anything else that is not clean JSON.
     """
-    if isinstance(data, str):
+    if type(data) is bytes:
+        raw = data
+    elif isinstance(data, str):
         try:
             raw = data.encode()
         except UnicodeEncodeError:
@@ -91,24 +94,31 @@ def _clean(raw: bytes, depth: int) -> Any:
         value = _PLAIN.decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return _UNSURE
-    return value if _members(value, depth) == raw.count(b":") else _UNSURE
-
-
-def _members(value: Any, depth: int) -> int:
-    """How many members the objects in a value have; negative when it nests deeper than `depth` or has a number above
-    2^53−1."""
     kind = type(value)
     if kind is dict or kind is list:
-        if not depth:
-            return _UNCLEAN
-        items, members = (value.values(), len(value)) if kind is dict else (value, 0)
-        for item in items:
-            if type(item) is not str:
-                members += _members(item, depth - 1)
-        return members
+        return value if _members(value, depth) == raw.count(b":") else _UNSURE
     if kind is int or kind is float:
-        return 0 if -SAFE_INTEGER <= value <= SAFE_INTEGER else _UNCLEAN
-    return 0
+        return value if -SAFE_INTEGER <= value <= SAFE_INTEGER else _UNSURE
+    return value
+
+
+def _members(value: dict[str, Any] | list[Any], depth: int) -> int:
+    """How many members the objects in it have; negative when it nests deeper than `depth` or has a number above
+    2^53−1."""
+    if depth <= 0:
+        return _UNCLEAN
+    items: Iterable[Any] = value
+    members = 0
+    if type(value) is dict:
+        items, members = value.values(), len(value)
+    for item in items:
+        kind = type(item)
+        if kind is int or kind is float:
+            if not -SAFE_INTEGER <= item <= SAFE_INTEGER:
+                return _UNCLEAN
+        elif kind is dict or kind is list:
+            members += _members(item, depth - 1)
+    return members
 
 
 def _check_depth(raw: bytes, allowed: int) -> None:

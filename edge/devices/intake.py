@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection
 from typing import Protocol
 
 from edge.contract.bus import Admission, Done, Publish
+from edge.contract.capability import Capability
 from edge.contract.event import Event, Fanout
 from edge.contract.principal import Kind, Principal
 from edge.contract.time import SECOND, Stamp
@@ -24,7 +25,7 @@ from edge.devices.model import Cap, Device, Latest, Pending, Route, moment, word
 from edge.devices.registry import RESTATE_ROWS, Registry
 from edge.protocol.discovery import native
 from edge.protocol.discovery.config import slug
-from edge.protocol.discovery.record import Payload, Refusal, read, stated_ms
+from edge.protocol.discovery.record import Payload, Refusal, read
 from edge.protocol.discovery.template import NO_SAMPLE
 from edge.store.readings import UNKNOWN_TIME
 
@@ -140,10 +141,11 @@ class Intake:
         if reader is None or not message.payload:
             return False
         value = read(reader, payload)
-        if value is NO_SAMPLE or not _possible(cap, value):
+        if value is NO_SAMPLE or (cap.component.cap.options and not _possible(cap.component.cap, value)):
             cap.counters["no_sample"] += 1
             return False
-        stated = self._stated(cap, payload) if reader.native else None
+        said = payload.native()[1] if reader.native else None
+        stated = None if said is None else self._stated(cap, said)
         if stated is None and not message.live:
             stated = UNKNOWN_TIME
         waits = self._sample(cap, value, message.at, stated, message.live, acks)
@@ -151,12 +153,9 @@ class Intake:
             acks.awaited = True
         return waits
 
-    def _stated(self, cap: Cap, payload: Payload) -> int | None:
+    def _stated(self, cap: Cap, said_ms: int) -> int | None:
         """The device's own time in µs, if it can be one."""
-        said = stated_ms(payload)
-        if said is None:
-            return None
-        at = said * 1000
+        at = said_ms * 1000
         now, uncertainty = self._clock.wall(self._clock.now())
         if EARLIEST_US <= at <= now + uncertainty + AHEAD_US:
             return at
@@ -329,12 +328,9 @@ class Intake:
         return device.slug if device is not None else None
 
 
-def _possible(cap: Cap, value: object) -> bool:
+def _possible(what: Capability, value: object) -> bool:
     """A choice of states takes only its own texts."""
-    what = cap.component.cap
-    if what.options and what.kind in ("select", "event") and isinstance(value, str):
-        return value in what.options
-    return True
+    return what.kind not in ("select", "event") or not isinstance(value, str) or value in what.options
 
 
 def _keep(cap: Cap, history: str, value: object, at: Stamp, live: bool) -> bool:

@@ -201,6 +201,7 @@ class Writer:
             return error
         self._count(batch, (time.perf_counter_ns() - started) // 1000)
         self._finished(batch)
+        self.figures.wal_octets = self._wal.state().frames * FRAME
         return None
 
     def _still_there(self) -> None:
@@ -239,7 +240,6 @@ class Writer:
         figures.rows += sum(job.size for job in batch) - units
         figures.last_commit_us = took_us
         figures.slowest_commit_us = max(figures.slowest_commit_us, took_us)
-        figures.wal_octets = self._wal.state().frames * FRAME
 
     def _large_wal(self) -> None:
         self.checkpoint("PASSIVE")

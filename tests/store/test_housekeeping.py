@@ -77,6 +77,7 @@ async def test_under_load_the_wal_goes_in_at_4_mib_without_waiting_for_idleness(
         assert (tmp_path / "node.db").stat().st_size > 3 << 20
         await append(db)
         await append(db)
+        await db.ping()
         assert db.figures().wal_octets < 1 << 20
 
 

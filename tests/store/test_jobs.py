@@ -54,6 +54,33 @@ async def test_rows_of_one_statement_go_down_in_order_and_a_bad_batch_fails_alon
     assert isinstance(results["b"], sqlite3.IntegrityError)
 
 
+async def test_many_rows_go_down_as_they_are_queued_however_many_one_statement_takes(tmp_path: Path) -> None:
+    numbers = [n * 7 % 10_007 for n in range(1, 64 + 16 + 4 + 4)]
+    upsert = "INSERT INTO thing (n) VALUES (?) ON CONFLICT DO NOTHING"
+    results: list[BaseException | None] = []
+
+    def rows(unit: Unit) -> object:
+        return [n for (n,) in unit.run("SELECT n FROM thing ORDER BY rowid")]
+
+    async with database(tmp_path, extra=[THING]) as db:
+        with Held(db):
+            db.bulk(ADD, [(n,) for n in numbers[:30]], results.append)
+            db.bulk(ADD, [(n,) for n in numbers[30:]], results.append)
+        await db.ping()
+        assert sorted(await db.read(rows)) == sorted(numbers)  # type: ignore[call-overload]
+        db.bulk(upsert, [(n,) for n in [*numbers, 20_000]], results.append)
+        await db.ping()
+        assert 20_000 in await db.read(things)
+        with Held(db):
+            db.bulk(ADD, [(n,) for n in range(30_000, 30_100)], results.append)
+            db.bulk(ADD, [(n,) for n in [*range(40_000, 40_070), numbers[0]]], results.append)
+        await db.ping()
+        found = await db.read(things)
+    assert results[:4] == [None] * 4
+    assert isinstance(results[4], sqlite3.IntegrityError)
+    assert [n for n in found if n >= 30_000] == list(range(30_000, 30_100))
+
+
 async def test_rows_queued_before_a_unit_are_there_for_it_and_later_ones_are_not(tmp_path: Path) -> None:
     async with database(tmp_path, extra=[THING]) as db:
         with Held(db):

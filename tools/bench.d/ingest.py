@@ -31,6 +31,8 @@ SECONDS = float(os.environ.get("AUN_EDGE_BENCH_INGEST_SECONDS", "3"))
 IN_FLIGHT = (1, 50, 200)
 LANES = 4
 PADDING = "x" * 160
+FIRST = 10_000_000
+"""What is counted from: every reading has as many digits, so that packets are made of ready parts."""
 SKILL = "bench.value"
 ANNOUNCE = {
     "name": "Bench",
@@ -152,14 +154,17 @@ async def ingest(node: NodeProcess, password: str, in_flight: int) -> Times:
 async def _lane(node: NodeProcess, password: str, name: str, in_flight: int, until: float, waits: list[float]) -> None:
     async with mqtt(node, "bench", password, name) as (reader, writer):
         sent: dict[int, float] = {}
-        count = 0
+        count = FIRST
+        head, tail = publish(
+            "aun/v1/bench/state/value", b'{"v":{"n":%d,"pad":"%s"}}' % (FIRST, PADDING.encode()), 0
+        ).split(b"\0\0{")
+        before, after = tail.split(b"%d" % FIRST)
 
         def one(packet_id: int) -> bytes:
             nonlocal count
             count += 1
             sent[packet_id] = time.perf_counter()
-            body = b'{"v":{"n":%d,"pad":"%s"}}' % (count, PADDING.encode())
-            return publish("aun/v1/bench/state/value", body, packet_id)
+            return b"%b%b{%b%d%b" % (head, packet_id.to_bytes(2, "big"), before, count, after)
 
         writer.write(b"".join(one(packet_id) for packet_id in range(1, in_flight + 1)))
         rest = b""

@@ -5,7 +5,6 @@ A `Component` is a capability with its topics. It is plain data: it is stored as
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import msgspec
@@ -56,7 +55,7 @@ class Payload:
         self.raw, self._limits = raw, limits
         self._text: str | NoSample | None = NO_SAMPLE
         self._json: object = NO_SAMPLE
-        self._native: tuple[object, object] | None = None
+        self._native: tuple[object, int | None] | None = None
 
     def text(self) -> str | None:
         """The payload as UTF-8 text, None when it is none."""
@@ -76,14 +75,15 @@ class Payload:
                 self._json = ()
         return self._json[0] if self._json else NO_SAMPLE  # type: ignore[index]
 
-    def native(self) -> tuple[object, object]:
-        """(value, the device's own time) of a native reading: a JSON value, or `{"v": value, "t": ms}`."""
+    def native(self) -> tuple[object, int | None]:
+        """(value, the device's own time in ms since 1970 UTC) of a native reading: a JSON value, or `{"v": value,
+        "t": ms}`; `NO_SAMPLE` when it is no JSON."""
         if self._native is None:
-            whole = self.json()
-            if type(whole) is dict and "v" in whole and (len(whole) == 1 or (len(whole) == 2 and "t" in whole)):
-                self._native = whole["v"], whole.get("t")
-            else:
-                self._native = whole, None
+            value, stated = self.json(), None
+            if type(value) is dict and "v" in value and (len(value) == 1 or (len(value) == 2 and "t" in value)):
+                value, said = value["v"], value.get("t")
+                stated = int(said) if type(said) is int or type(said) is float else None
+            self._native = value, stated
         return self._native
 
 
@@ -204,11 +204,14 @@ def read(reader: Reader, payload: Payload) -> Value | NoSample:
 
     Empty text is no sample; the word `None` is "unknown" (spec/device-conventions.md §1.8).
     """
+    if reader.native:
+        raw, _ = payload.native()
+        if raw is NO_SAMPLE:
+            raw = payload.text() or NO_SAMPLE
+        return NO_SAMPLE if raw is NO_SAMPLE else typed(raw, reader.value_type)
     raw = _picked(reader, payload)
     if raw is NO_SAMPLE:
         return NO_SAMPLE
-    if reader.native:
-        return typed(raw, reader.value_type)
     if raw is None:
         return None
     if reader.texts or reader.strict:
@@ -242,8 +245,6 @@ def typed(raw: object, value_type: str) -> Value | NoSample:
 
 def number(raw: object) -> int | float | NoSample:
     """A finite number within ±(2^53−1), from a number or its plain decimal text."""
-    if isinstance(raw, bool):
-        return NO_SAMPLE
     if isinstance(raw, str):
         text = raw.strip()
         if not text or len(text) > 64 or not text.isascii() or "_" in text:
@@ -252,9 +253,10 @@ def number(raw: object) -> int | float | NoSample:
             raw = int(text) if text.lstrip("+-").isdigit() else float(text)
         except ValueError:
             return NO_SAMPLE
-    if not isinstance(raw, int | float) or not math.isfinite(raw) or abs(raw) > SAFE_INTEGER:
-        return NO_SAMPLE
-    return raw
+    kind = type(raw)
+    if (kind is int or kind is float) and -SAFE_INTEGER <= raw <= SAFE_INTEGER:  # type: ignore[operator]
+        return raw  # type: ignore[return-value]
+    return NO_SAMPLE
 
 
 def plain(value: object) -> str:
@@ -301,14 +303,6 @@ def _rendered(raw: object) -> str:
 
 
 def _picked(reader: Reader, payload: Payload) -> object:
-    if reader.native:
-        if reader.value_type == "number" and (bare := number(payload.text())) is not NO_SAMPLE:
-            return bare
-        raw, _ = payload.native()
-        if raw is NO_SAMPLE:
-            text = payload.text()
-            return NO_SAMPLE if text is None or text == "" else text
-        return raw
     if reader.template is not None:
         return reader.template.render(payload)
     if reader.key:
@@ -321,11 +315,3 @@ def _picked(reader: Reader, payload: Payload) -> object:
     if reader.value_type == "json" and text:
         return payload.json()
     return NO_SAMPLE if text is None else text
-
-
-def stated_ms(payload: Payload) -> int | None:
-    """The device's own time of a native reading `{"v": …, "t": ms since 1970 UTC}`."""
-    if b"{" not in payload.raw:
-        return None
-    _, stated = payload.native()
-    return int(stated) if isinstance(stated, int | float) and not isinstance(stated, bool) else None
