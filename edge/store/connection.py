@@ -56,6 +56,16 @@ def _common(conn: sqlite3.Connection) -> None:
     conn.execute("PRAGMA cell_size_check = ON")
 
 
+def checkpoint(conn: sqlite3.Connection, mode: str) -> None:
+    """Bring the WAL into the database as far as readers let it, never waiting for them; `TRUNCATE` empties it. Raises
+    `sqlite3.Error`; locks of other programs are waited for again afterwards either way."""
+    conn.execute("PRAGMA busy_timeout = 0")
+    try:
+        conn.execute(f"PRAGMA wal_checkpoint({mode})").fetchall()
+    finally:
+        conn.execute(f"PRAGMA busy_timeout = {BUSY_MS}")
+
+
 def primary(error: sqlite3.Error) -> int:
     """The primary result code of an error (SQLITE_IOERR for each of its kinds); 0 for Python's own."""
     return getattr(error, "sqlite_errorcode", 0) & 0xFF

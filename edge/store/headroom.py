@@ -13,7 +13,7 @@ from pathlib import Path
 
 from edge.store import wal
 from edge.store.ballast import Ballast
-from edge.store.connection import BUSY_MS, PAGE
+from edge.store.connection import PAGE, checkpoint
 from edge.store.marks import Mark, Marks
 from edge.store.reserve import Reserve
 from edge.store.room import free
@@ -161,9 +161,7 @@ class Headroom:
         """Bring the log in and give its room back; the mark must not ask for its frames by then."""
         try:
             self._put(mark)
-            self._conn.execute("PRAGMA busy_timeout = 0")
-            self._conn.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
-            self._conn.execute(f"PRAGMA busy_timeout = {BUSY_MS}")
+            checkpoint(self._conn, "TRUNCATE")
         except (OSError, sqlite3.Error) as error:
             logger.debug("%s: the log keeps its room: %s", self._path.stem, error)
 

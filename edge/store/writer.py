@@ -24,7 +24,7 @@ from edge.contract.gap import Gap
 from edge.contract.store import INCARNATION_SHIFT
 from edge.contract.time import Clock, Stamp
 from edge.store import migrate, opening, wal
-from edge.store.connection import BUSY_MS, FRAME, MEDIUM_FAILED, primary
+from edge.store.connection import FRAME, MEDIUM_FAILED, checkpoint, primary
 from edge.store.headroom import Headroom
 from edge.store.jobs import BulkJob, Done, Savepoints, UnitJob
 from edge.store.marks import Mark, Marks
@@ -339,13 +339,11 @@ class Writer:
         return Mark(self.generation, state.salt.hex(), state.frames)
 
     def checkpoint(self, mode: str) -> None:
-        """Bring the WAL into the database as far as readers let it, never waiting for them; `TRUNCATE` empties it."""
+        """`connection.checkpoint`, and count it; nothing once the store is read-only."""
         if self.failure is not None:
             return
         try:
-            self.conn.execute("PRAGMA busy_timeout = 0")
-            self.conn.execute(f"PRAGMA wal_checkpoint({mode})").fetchall()
-            self.conn.execute(f"PRAGMA busy_timeout = {BUSY_MS}")
+            checkpoint(self.conn, mode)
         except sqlite3.Error as error:
             self._trouble("checkpoint", error)
             return

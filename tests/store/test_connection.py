@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from edge.store.connection import open_reader, open_writer, primary
+from edge.store.connection import BUSY_MS, checkpoint, open_reader, open_writer, primary
 
 WRITER = {
     "journal_mode": "wal",
@@ -31,6 +31,19 @@ def test_the_writer_has_every_setting_also_on_a_new_file(tmp_path: Path) -> None
         conn.execute("CREATE TABLE IF NOT EXISTS t (n INTEGER) STRICT")
         assert {name: conn.execute(f"PRAGMA {name}").fetchone()[0] for name in WRITER} == WRITER
         conn.close()
+
+
+def test_locks_are_waited_for_again_after_a_checkpoint_that_failed(tmp_path: Path) -> None:
+    conn = open_writer(tmp_path / "x.db")
+    conn.execute("CREATE TABLE t (n INTEGER) STRICT")
+    conn.execute("BEGIN IMMEDIATE")
+    with pytest.raises(sqlite3.OperationalError, match="locked"):
+        checkpoint(conn, "TRUNCATE")
+    assert conn.execute("PRAGMA busy_timeout").fetchone() == (BUSY_MS,)
+    conn.execute("COMMIT")
+    checkpoint(conn, "TRUNCATE")
+    assert (tmp_path / "x.db-wal").stat().st_size == 0
+    conn.close()
 
 
 def test_a_reader_cannot_write(tmp_path: Path) -> None:
