@@ -181,8 +181,19 @@ def hello(announced: Mapping[str, Any]) -> Hello:
         routing=str(delivery.get("routing") or ""),
         long=options.get("kind") != "short",
         short_ttl_ms=ttl if isinstance(ttl, int) and not isinstance(ttl, bool) and ttl > 0 else 0,
-        peer_pull=_object(announced, "capabilities").get("p2p_peer_pull_v1") is True,
+        peer_pull=capable(announced, "p2p_peer_pull_v1"),
     )
+
+
+def device_of(announced: Mapping[str, Any]) -> str:
+    """The id of the device that announced itself; "" where it has none."""
+    found = _object(announced, "device").get("id")
+    return found if isinstance(found, str) else ""
+
+
+def capable(announced: Mapping[str, Any], name: str) -> bool:
+    """Whether a client announced a capability."""
+    return _object(announced, "capabilities").get(name) is True
 
 
 def challenge(nonce: str, server: str, wall_us: int) -> bytes:

@@ -96,7 +96,7 @@ def render(event: Event, hello: Mapping[str, Any]) -> bytes | None:
 
 def first_generation(hello: Mapping[str, Any]) -> bool:
     """Does a connection announce itself as the 0.2 SDK does?"""
-    return _capability(hello, "e2ee") and not aun.hello(hello).peer_pull
+    return aun.capable(hello, "e2ee") and not aun.hello(hello).peer_pull
 
 
 def bearable(message: Delivery, hello: Mapping[str, Any]) -> Delivery:
@@ -173,7 +173,7 @@ def _volatile(message: Delivery) -> dict[str, Any]:
 def _received(event: Event, hello: Mapping[str, Any]) -> bytes | None:
     """For a connection that pulls by peer, `device_id` is the *target*: the SDK drops an event for another (§3.4)."""
     message = decode(event.body, Delivery)
-    device = _device(hello)
+    device = aun.device_of(hello)
     if message.devices and device not in message.devices:
         return None
     if not aun.hello(hello).peer_pull:
@@ -186,7 +186,7 @@ def _received(event: Event, hello: Mapping[str, Any]) -> bytes | None:
     else:
         if message.v2 or len(message.payload) > PUSHED_TWICE:
             del params["payload"]
-        if _capability(hello, "inline_realtime_payload_v1") and len(message.payload) <= PUSHED_ONCE:
+        if aun.capable(hello, "inline_realtime_payload_v1") and len(message.payload) <= PUSHED_ONCE:
             params |= {"prev_peer_seq": message.prev, "inline_message": v2_row(message, event.seq) | target}
     method = "event/peer.v2.message_received" if message.v2 else "event/message.received"
     return jsonrpc.notification(method, dumps(params))
@@ -238,14 +238,3 @@ _MESSAGE_EVENTS: Mapping[str, Callable[[Event, Mapping[str, Any]], bytes | None]
     "message.recalled": _recalled,
     "message.hint": _hint,
 }
-
-
-def _device(hello: Mapping[str, Any]) -> str:
-    device = hello.get("device")
-    found = device.get("id") if isinstance(device, Mapping) else None
-    return found if isinstance(found, str) else ""
-
-
-def _capability(hello: Mapping[str, Any], name: str) -> bool:
-    capabilities = hello.get("capabilities")
-    return isinstance(capabilities, Mapping) and capabilities.get(name) is True

@@ -138,7 +138,7 @@ def _created(event: Event, hello: Mapping[str, Any]) -> bytes | None:
     }
     if message.v2:
         if peer:
-            own = message.device and message.device == _device(hello)
+            own = message.device and message.device == aun.device_of(hello)
             return None if own else jsonrpc.notification("event/group.v2.message_created", dumps(head))
         return jsonrpc.notification("event/group.message_created", dumps(head | {"dispatch": DISPATCH}))
     head |= {"dispatch": DISPATCH, "kind": "group.broadcast"}
@@ -146,7 +146,7 @@ def _created(event: Event, hello: Mapping[str, Any]) -> bytes | None:
         if not peer:
             head |= {"from": message.sender, "payload": message.payload, "attachments": message.attachments}
             head |= {"encrypted": message.encrypted, "created_at": message.sent_ms}
-        elif _capability(hello, "inline_realtime_payload_v1"):
+        elif aun.capable(hello, "inline_realtime_payload_v1"):
             head["inline_message"] = v2_row(message, event.seq)
         else:
             head["payload"] = message.payload
@@ -170,14 +170,3 @@ def _hint(event: Event, hello: Mapping[str, Any]) -> bytes | None:
     if waiting.seq:
         return jsonrpc.notification("event/group.v2.message_created", dumps(params | {"seq": waiting.seq}))
     return jsonrpc.notification("event/group.changed", dumps(params | {"event_seq": waiting.event_seq}))
-
-
-def _device(hello: Mapping[str, Any]) -> str:
-    device = hello.get("device")
-    found = device.get("id") if isinstance(device, Mapping) else None
-    return found if isinstance(found, str) else ""
-
-
-def _capability(hello: Mapping[str, Any], name: str) -> bool:
-    capabilities = hello.get("capabilities")
-    return isinstance(capabilities, Mapping) and capabilities.get(name) is True
