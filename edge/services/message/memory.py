@@ -17,7 +17,7 @@ from edge.contract.store import Unit
 from edge.contract.time import Clock, Stamp
 from edge.contract.wire import decode, dumps
 from edge.protocol.aun_events import TYPE_LENGTH, Acked, Delivery
-from edge.services.message.records import JUMPS, RING_TOTAL
+from edge.services.message.records import JUMPS, RING_SHARE, RING_TOTAL
 from edge.services.message.ring import Ring, Routes
 from edge.services.message.volatile import Volatile
 from edge.store.messages import ENCRYPTED, QUIET, RECALLED, SYNC, TARGETED, V2, Message, Reader
@@ -62,10 +62,14 @@ class Memory:
         """The monotonic clock."""
         return self._clock.now().mono_us
 
-    def admit(self, octets: int) -> None:
-        """Is there room for another message in memory? Raises `RateLimited`."""
-        if self.ring.octets + self.volatile.octets + octets > self._limits[RING_TOTAL]:
+    def admit(self, sender: str, octets: int) -> None:
+        """Is there room for another message in memory, and for one of this sender? Raises `RateLimited`."""
+        used, most = self.ring.octets + self.volatile.octets, self._limits[RING_TOTAL]
+        if used + octets > most:
             raise self._limits.refuse(RING_TOTAL)
+        held = self.ring.held[sender] + self.volatile.held[sender]
+        if held and (held + octets) * 100 > (most - used + held) * self._limits[RING_SHARE]:
+            raise self._limits.refuse(RING_SHARE, f"of {most - used + held} bytes")
 
     def push(self, message: Delivery, seq: int, *, only: str = "") -> None:
         """Announce a message that no commit announces."""

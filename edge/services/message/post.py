@@ -166,7 +166,7 @@ class PostService:
 
     async def _send_queue(self, draft: Draft) -> r.Sent:
         message = msgspec.structs.replace(draft.message, mode="queue")
-        self._memory.admit(len(message.payload))
+        self._memory.admit(message.sender, len(message.payload))
         live = [i for i in self._presence.instances(message.to) if i.long and _may_see(message, i.device_id)]
         at = self._clock.now()
         chosen = self._memory.routes.choose(live, message.sender, at.mono_us)
@@ -216,7 +216,7 @@ class PostService:
         message, volatile, now_us = draft.message, self._memory.volatile, self._memory.now_us
         if (before := volatile.sent(message.sender, message.message_id)) is not None:
             return _held(before, "duplicate")
-        self._memory.admit(len(message.payload))
+        self._memory.admit(message.sender, len(message.payload))
         await self._node.read(lambda unit: self._drafts.accept(unit, draft))
         if (before := volatile.sent(message.sender, message.message_id)) is not None:
             return _held(before, "duplicate")

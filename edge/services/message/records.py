@@ -36,6 +36,9 @@ RECALL_TIME = declare("message.recall_s", 120, "seconds", "after sending in whic
 RING_ROWS = declare("message.ring_rows", 200, "messages", "of queue mode kept for one AID; the oldest is evicted", None)
 RING_OCTETS = declare("message.ring_octets", 4 << 20, "bytes", "of queue mode kept for one AID; oldest evicted", None)
 RING_TOTAL = declare("message.ring_total_octets", 32 << 20, "bytes", "of queue mode and volatile in all", RateLimited)
+RING_SHARE = declare(
+    "message.ring_share", 50, "percent", "one sender may hold of what the others leave of that", RateLimited
+)
 RING_TIME = declare("message.ring_s", 300, "seconds", "a queue message is kept; then it ages out", None)
 AFFINITY = declare("message.affinity_s", 300, "seconds", "of silence after which a sender is routed anew", None)
 AFFINITIES = declare("message.affinities", 10_000, "pairs", "of recipient and sender remembered for routing", None)

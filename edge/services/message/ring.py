@@ -6,7 +6,7 @@ declared; what leaves by age does so by policy.
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque
+from collections import Counter, OrderedDict, deque
 from collections.abc import Collection, Sequence
 
 import msgspec
@@ -41,17 +41,19 @@ class Ring:
         self._octets: dict[str, int] = {}
         self._dropped: dict[str, int] = {}
         self.octets = 0
+        self.held: Counter[str] = Counter()
+        """Bytes by sender."""
 
     def put(self, aid: str, seq: int, message: Delivery, owner: Place | None, now_us: int) -> list[Queued]:
         """Keep a message; the result are those that had to go for it."""
         self.expire(now_us)
         rows = self._rows.setdefault(aid, deque())
         rows.append(Queued(seq, message, owner, now_us + self._limits[RING_TIME] * SECOND))
-        self._count(aid, len(message.payload))
+        self._count(aid, message, 1)
         gone = []
         while len(rows) > 1 and (len(rows) > self._limits[RING_ROWS] or self._octets[aid] > self._limits[RING_OCTETS]):
             gone.append(rows.popleft())
-            self._count(aid, -len(gone[-1].message.payload))
+            self._count(aid, gone[-1].message, -1)
         if gone:
             self._dropped[aid] = self._dropped.get(aid, 0) + len(gone)
             self._limits.hit(RING_ROWS, len(gone))
@@ -105,13 +107,15 @@ class Ring:
         for aid in [aid for aid, rows in self._rows.items() if rows[0].until_us <= now_us]:
             rows = self._rows[aid]
             while rows and rows[0].until_us <= now_us:
-                self._count(aid, -len(rows.popleft().message.payload))
+                self._count(aid, rows.popleft().message, -1)
             if not rows:
                 del self._rows[aid], self._octets[aid]
 
-    def _count(self, aid: str, octets: int) -> None:
+    def _count(self, aid: str, message: Delivery, sign: int) -> None:
+        octets = sign * len(message.payload)
         self._octets[aid] = self._octets.get(aid, 0) + octets
         self.octets += octets
+        weigh(self.held, message.sender, octets)
 
 
 class Routes:
@@ -156,6 +160,13 @@ class Routes:
         if len(self._turn) > self._limits[AFFINITIES]:
             self._turn.pop(next(iter(self._turn)))
         return instances[turn % len(instances)]
+
+
+def weigh(held: Counter[str], sender: str, octets: int) -> None:
+    """So many bytes more, or fewer, are a sender's; one without any is forgotten."""
+    held[sender] += octets
+    if not held[sender]:
+        del held[sender]
 
 
 def _meant(row: Queued, device: str) -> bool:

@@ -5,7 +5,7 @@ Each has an opaque cursor `v1:<epoch>:<n>`; the epoch is this run of the node. P
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Collection
 
 import msgspec
@@ -14,7 +14,7 @@ from edge.contract.errors import InvalidParams
 from edge.contract.limit import Limits
 from edge.protocol.aun_events import Delivery
 from edge.services.message.records import VOLATILE_ROWS
-from edge.services.message.ring import Place
+from edge.services.message.ring import Place, weigh
 
 
 class Held(msgspec.Struct):
@@ -37,6 +37,8 @@ class Volatile:
         self._dropped: dict[str, int] = {}
         self._due = 0
         self.octets = 0
+        self.held: Counter[str] = Counter()
+        """Bytes by sender."""
 
     def cursor(self) -> str:
         """The cursor of the next message to be put."""
@@ -55,6 +57,7 @@ class Volatile:
         rows.append(Held(self._number, message, until_us, set()))
         self._sent[message.sender, message.message_id] = message
         self.octets += len(message.payload)
+        weigh(self.held, message.sender, len(message.payload))
         gone = []
         while len(rows) > self._limits[VOLATILE_ROWS]:
             gone.append(self._forget(rows.popleft()))
@@ -115,6 +118,7 @@ class Volatile:
 
     def _forget(self, row: Held) -> Delivery:
         self.octets -= len(row.message.payload)
+        weigh(self.held, row.message.sender, -len(row.message.payload))
         self._sent.pop((row.message.sender, row.message.message_id), None)
         return row.message
 

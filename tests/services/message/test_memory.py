@@ -23,7 +23,7 @@ from edge.services.message.records import RING_TOTAL
 from edge.store import messages
 from edge.store.messages import Reader
 from tests.support.clock import FakeClock, turn
-from tests.support.messaging import ALICE, BOB
+from tests.support.messaging import ALICE, BOB, CAROL
 
 READER = Reader(BOB, "b1", "work")
 
@@ -42,9 +42,27 @@ def test_queue_and_volatile_messages_share_one_bound_of_memory() -> None:
     kept = memory()
     kept.ring.put(BOB, 1, delivery(b"x" * 40), None, 0)
     kept.volatile.put(delivery(b"y" * 40, cursor=kept.volatile.cursor()), 1 << 40, 0)
-    kept.admit(20)
+    kept.admit(CAROL, 20)
     with pytest.raises(RateLimited):
-        kept.admit(21)
+        kept.admit(CAROL, 21)
+
+
+@pytest.mark.limit("message.ring_share")
+def test_one_sender_holds_half_of_what_the_others_leave_of_it() -> None:
+    kept = memory()
+    kept.ring.put(BOB, 1, delivery(b"x" * 20), None, 0)
+    kept.admit(ALICE, 30)
+    with pytest.raises(RateLimited, match=r"message\.ring_share"):
+        kept.admit(ALICE, 31)
+    kept.volatile.put(delivery(b"y" * 30, cursor=kept.volatile.cursor()), 1 << 40, 0)
+    with pytest.raises(RateLimited, match=r"message\.ring_share"):
+        kept.admit(ALICE, 1)
+    kept.admit(CAROL, 50)
+    kept.ring.expire(1 << 40)
+    kept.admit(ALICE, 20)
+    kept.volatile.expire(1 << 40)
+    assert (kept.ring.held, kept.volatile.held) == ({}, {})
+    kept.admit(ALICE, 100)
 
 
 def test_a_message_that_no_commit_announces_is_announced_to_its_reader() -> None:
