@@ -27,16 +27,23 @@ def attic(running: NodeProcess, tmp_path_factory: pytest.TempPathFactory) -> str
 
 def test_drops_are_told_by_reason_and_client(asked: Asked, attic: str) -> None:
     (line,) = asked("queue", "drops", "--client", attic)["lines"]
-    assert (line["log"], line["reason"], line["count"]) == ("discovery", "foreign topic", 1)
+    assert (line["log"], line["reason"], line["count"]) == ("discovery", "foreign_topic", 1)
     assert asked("queue", "drops", "--reason", "foreign topic", "--since", "1h")["matching"] >= 1
-    assert asked("queue", "drops", "--reason", "no such reason")["lines"] == []
+
+
+def test_a_reason_that_there_is_not_is_told_with_those_there_are(verb: Verb, attic: str) -> None:
+    code, _, err = verb("queue", "drops", "--reason", "nonsense")
+    assert code == 2
+    assert "no such reason: nonsense; there are: " in err
+    assert "queue_full" in err
+    assert verb("queue", "drops", "--reason", "queue_full") == (0, "nothing was lost\n", "")
 
 
 def test_drops_are_a_table_for_people(verb: Verb, attic: str) -> None:
     code, out, _ = verb("queue", "drops")
     assert code == 0
     assert out.splitlines()[0].split() == ["COUNT", "LOG", "CLASS", "REASON", "CLIENT", "LAST"]
-    assert [line for line in out.splitlines() if "foreign topic" in line and attic in line]
+    assert [line for line in out.splitlines() if "foreign_topic" in line and attic in line]
     assert "ever, by log and reason:" in out
 
 
