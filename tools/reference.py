@@ -15,6 +15,7 @@ sys.path.insert(0, str(ROOT))
 import reference_methods  # noqa: E402
 
 import edge  # noqa: E402
+from edge.cli.examples import EXAMPLES  # noqa: E402
 from edge.cli.parser import build, verbs_of  # noqa: E402
 from edge.config.declared import SECTIONS, settings, split  # noqa: E402
 from edge.config.ports import PORTS  # noqa: E402
@@ -95,6 +96,7 @@ def cli_page() -> str:
             if action.dest != "help":
                 value = f" {action.metavar}" if action.option_strings and action.metavar else ""
                 lines.append(_row(f"`{names}{value}`", (action.help or "").replace("%%", "%")))
+        lines += ["", "```console", *(f"$ {line}" for line in EXAMPLES[words]), "```"]
     return "\n".join(lines)
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from edge import __version__
+from edge.cli.examples import EXAMPLES
 
 EXIT_CODES = """exit codes:
   0 ok · 1 failed · 2 usage or no match · 3 node not running · 4 not permitted · 75 try later · 130 Ctrl-C"""
@@ -47,6 +48,9 @@ def build() -> argparse.ArgumentParser:
     _backup(verbs)
     _config(verbs)
     _mqtt(verbs)
+    for words, verb in verbs_of(top):
+        verb.formatter_class = argparse.RawDescriptionHelpFormatter
+        verb.epilog = "\n  ".join(["examples:", *EXAMPLES[words]])
     return top
 
 
@@ -185,9 +189,9 @@ def _backup(verbs: Any) -> None:
         "file", nargs="?", type=_path, metavar="FILE", help="where to; default: a name with issuer and time, here"
     )
     verify = _json(_verb(group, "verify", "backup:verify", "Read a whole backup and say whether it is good."))
-    verify.add_argument("file", type=_path, metavar="FILE")
+    verify.add_argument("file", type=_path, metavar="FILE", help="what `backup create` wrote")
     back = _json(_verb(group, "restore", "backup:restore_", "Put a backup in place; the node must not run."))
-    back.add_argument("file", type=_path, metavar="FILE")
+    back.add_argument("file", type=_path, metavar="FILE", help="what `backup create` wrote")
     back.add_argument("--force", action="store_true", help="replace the state that is there; it goes to quarantine")
 
 

@@ -2,9 +2,11 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import shlex
 
 import pytest
 
+from edge.cli.examples import EXAMPLES
 from edge.cli.parser import build, verbs_of
 
 VERBS = verbs_of(build())
@@ -88,3 +90,17 @@ def test_the_state_directory_before_the_verb_is_not_empty_either(capsys: pytest.
 def test_an_option_that_was_left_out_is_a_plain_empty_word() -> None:
     options = build().parse_args(["queue", "drops"])
     assert (type(options.reason), options.reason) == (str, "")
+
+
+def test_every_verb_has_examples_and_help_for_each_argument() -> None:
+    assert EXAMPLES.keys() == {words for words, _ in VERBS}
+    assert all(action.help for _, verb in VERBS for action in verb._actions)
+
+
+@pytest.mark.parametrize("line", [line for lines in EXAMPLES.values() for line in lines])
+def test_an_example_is_a_command(line: str) -> None:
+    program, *words = shlex.split(line.partition(" < ")[0])
+    assert program == "aun-edge"
+    options = build().parse_args(words)
+    assert options.does
+    assert line in options.help_of.format_help()
