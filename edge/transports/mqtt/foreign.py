@@ -217,18 +217,24 @@ class ForeignBroker:
 
     async def _connection(self) -> None:
         client = self._made()
-        async with client:
-            self.connections += 1
-            self.state, self.hearing = "connected", set()
-            self._client = client
-            self._begun()
-            log.info("connected to the broker at %s with MQTT %s", self._name, self.version)
-            async with asyncio.TaskGroup() as group:
-                group.create_task(self._until_leaving())
-                group.create_task(self._subscriptions(client))
-                group.create_task(self._sending(client, group))
-                async for _ in client.messages:  # nothing is queued there; it ends with the connection
-                    pass
+        try:
+            async with client:
+                await self._stay(client)
+        finally:
+            client._client.disconnect()  # aiomqtt leaves a connection open whose CONNACK it did not wait for any longer
+
+    async def _stay(self, client: aiomqtt.Client) -> None:
+        self.connections += 1
+        self.state, self.hearing = "connected", set()
+        self._client = client
+        self._begun()
+        log.info("connected to the broker at %s with MQTT %s", self._name, self.version)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._until_leaving())
+            group.create_task(self._subscriptions(client))
+            group.create_task(self._sending(client, group))
+            async for _ in client.messages:  # nothing is queued there; it ends with the connection
+                pass
 
     def _made(self) -> aiomqtt.Client:
         where, five = self._where, self.version == "5"

@@ -8,7 +8,7 @@ import socket
 import ssl
 import subprocess
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
 from pathlib import Path
@@ -337,6 +337,22 @@ async def test_a_broker_that_speaks_no_version_5_is_spoken_to_in_3_1_1(tmp_path:
         await made.until(lambda: made.engine.broker.connections)
         assert levels[:2] == [5, 4]
         assert made.engine.facts()["version"] == "3.1.1"
+
+
+async def test_a_broker_that_is_silent_too_long_is_hung_up_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And not left with a connection that it might take up later."""
+    monkeypatch.setattr("edge.transports.mqtt.foreign.TIMEOUT_S", 0.1)
+    heard: list[bytes] = []
+
+    async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with closing(writer):
+            heard.extend([await reader.read(1024), await reader.read(1024)])
+
+    server = await asyncio.start_server(silent, "127.0.0.1", 0)
+    async with server, foreign(tmp_path, server.sockets[0].getsockname()[1]) as made:
+        await made.until(lambda: "failed.silent" in made.engine.stats())
+        await made.until(lambda: heard)
+        assert [data[:1] for data in heard[:2]] == [b"\x10", b"\xe0"], "CONNECT, then DISCONNECT"
 
 
 async def test_nobody_there_nowhere_and_a_password_that_cannot_be_read_have_names(tmp_path: Path) -> None:
