@@ -1,12 +1,15 @@
 """Pytest plugin: `@pytest.mark.needs("mosquitto_pub")` names a program, or `peer:fastaun` a peer, that a test needs.
 
-Where it is missing the test is reported as NOT RUN; with CI=true that is a failure.
+Where it is missing the test is reported as NOT RUN; with CI=true that is a failure. What a test finds out only when it
+tries (a machine that lets nobody mount) it says itself, by `pytest.skip("NOT RUN: …")`; no failure, as CI can do
+nothing about it, but each such test is named in the summary.
 """
 
 from __future__ import annotations
 
 import os
 import shutil
+from collections import defaultdict
 from pathlib import Path
 
 import pytest
@@ -38,3 +41,19 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     if os.environ.get("CI") == "true":
         pytest.fail(text, pytrace=False)
     pytest.skip(text)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Called by pytest: every test that was NOT RUN, by its name."""
+    found: dict[str, list[str]] = defaultdict(list)
+    for report in terminalreporter.getreports("skipped"):
+        why = report.longrepr[2] if isinstance(report.longrepr, tuple) else ""
+        if "NOT RUN" in why:
+            found[why.removeprefix("Skipped: ")].append(report.nodeid)
+    if not found:
+        return
+    terminalreporter.section(f"NOT RUN: {sum(map(len, found.values()))} tests", yellow=True)
+    for why, tests in sorted(found.items()):
+        terminalreporter.write_line(why)
+        for name in tests:
+            terminalreporter.write_line(f"    {name}")

@@ -84,6 +84,22 @@ def test_what_is_missing_is_a_failure_in_ci(run: Run, monkeypatch: pytest.Monkey
     result.stdout.fnmatch_lines(["*NOT RUN: missing no-such-program, peer:nobody*"])
 
 
+def test_what_this_machine_cannot_do_is_no_failure_in_ci_and_is_named(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CI", "true")
+    result = run(
+        "def test_a(): pytest.skip('NOT RUN: cannot mount')\n"
+        "@pytest.fixture\ndef disk(): pytest.skip('NOT RUN: cannot mount')\n"
+        "def test_b(disk): pass\ndef test_c(): pytest.skip('not for this engine')\n"
+    )
+    assert result.ret == 0
+    result.stdout.fnmatch_lines(
+        ["*NOT RUN: 2 tests*", "NOT RUN: cannot mount", "*test_one.py::test_a", "*test_one.py::test_b"]
+    )
+    result.stdout.no_fnmatch_line("*test_one.py::test_c")
+
+
 def test_what_is_there_is_run(run: Run) -> None:
     run("@pytest.mark.needs('sh')\ndef test_a(): pass\n").assert_outcomes(passed=1)
 
