@@ -79,7 +79,7 @@ def test_the_command_line_talks_to_a_device_as_the_readme_says(own: Town) -> Non
     aun = command_line(profile)
     aun("register", profile.aid, "--type", "human")
     aun("send", sensor["aid"], "temperature read")
-    for _ in range(20):
+    for _ in range(60):
         if "21.5" in (heard := aun("pull")):
             return
         time.sleep(0.5)
@@ -214,7 +214,7 @@ def test_of_two_workers_one_gets_each_queue_message(town: Town, routing: str, sh
     for number in range(6):
         sent = alice.send(one, f"job {number}")
         assert (sent["delivery_mode"], sent["status"]) == ("queue", "delivered")
-    for _ in range(100):
+    for _ in range(600):
         found = [worker.texts(0) for worker in (one, two)]
         if len(found[0] + found[1]) >= 6 and alice.heard("message.ack")[-1]["ack_seq"] == 6:
             break
@@ -286,13 +286,13 @@ class Things:
     def publish(self, topic: str, text: str, *more: str) -> None:
         """One message, at least once."""
         subprocess.run(
-            ["mosquitto_pub", *self._door, "-q", "1", "-t", topic, "-m", text, *more], check=True, timeout=20
+            ["mosquitto_pub", *self._door, "-q", "1", "-t", topic, "-m", text, *more], check=True, timeout=60
         )
 
     def listen(self, topic: str) -> subprocess.Popen[str]:
         """A subscriber that has subscribed, and ends with the first message."""
         retained = "homeassistant/switch/porch_l/config"
-        command = ["mosquitto_sub", *self._door, "-t", topic, "-t", retained, "-C", "2", "-W", "20"]
+        command = ["mosquitto_sub", *self._door, "-t", topic, "-t", retained, "-C", "2", "-W", "60"]
         listener = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         assert listener.stdout is not None
         assert "porch_l" in listener.stdout.readline()
@@ -301,7 +301,7 @@ class Things:
 
 def finished(agent: Agent, task_id: str) -> Any:
     """The task once it is over. The SDK passes no task events to its application, so one has to ask."""
-    for _ in range(200):
+    for _ in range(1000):
         task = agent.call("task.get", task_id=task_id)
         if task["status"] in ("completed", "failed", "canceled", "rejected"):
             return task

@@ -28,17 +28,17 @@ class Member(Agent):
         """group.send of a text."""
         return self.call("group.send", group_id=gid, payload={"type": "text", "text": text}, encrypt=encrypt, **more)
 
-    def read(self, count: int, within: float = 15) -> list[str]:
+    def read(self, count: int, within: float = 45) -> list[str]:
         """The texts heard so far, once there are `count`."""
         return [one["payload"]["text"] for one in self.heard("group.message_created", count, within)]
 
-    def news(self, count: int = 0, within: float = 15) -> list[str]:
+    def news(self, count: int = 0, within: float = 45) -> list[str]:
         """The actions heard of so far."""
         return [one["action"] for one in self.heard("group.changed", count, within)]
 
     def until(self, action: str) -> list[str]:
         """The actions heard of so far, once this one is among them."""
-        for _ in range(150):
+        for _ in range(450):
             if action in (found := self.news()):
                 return found
             time.sleep(0.1)

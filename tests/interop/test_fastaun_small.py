@@ -53,7 +53,7 @@ def test_a_client_that_is_away_is_woken_by_its_push_server(start: Start) -> None
     assert again["registration_version"] == 2
     bob.do("close")
     alice.send(bob, "wake up", encrypt=True)
-    [batch] = server.heard("push.offline_message", 1, within=20)
+    [batch] = server.heard("push.offline_message", 1, within=45)
     [item] = batch["items"]
     assert (item["target_aid"], item["push_token"]) == (bob.aid, "newer")
     ack = {"batch_id": batch["batch_id"], "status": "accepted"}

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.interop
 
 SCRIPTS = Path(__file__).with_name("mqtt")
 OCTETS = (bytes(range(256)) + bytes(44)).hex()
-CLIENT_S = 60.0
+CLIENT_S = 90.0
 NAMES = {4: "mqttv311", 5: "mqttv5"}
 """What Mosquitto's clients call the versions."""
 
@@ -148,9 +148,9 @@ async def test_mosquitto_pub_and_sub(door: Door, version: int) -> None:
     for qos in ("1", "2"):
         await output("mosquitto_pub", *how, "-t", f"{place}/{qos}", "-m", f"with {qos}", "-q", qos, "-r")
     line = "%t %q %r %p"
-    read = await output("mosquitto_sub", *how, *lasting, "-t", f"{place}/none", "-C", "2", "-W", "20", "-F", line)
+    read = await output("mosquitto_sub", *how, *lasting, "-t", f"{place}/none", "-C", "2", "-W", "60", "-F", line)
     assert read.splitlines() == [f"{place}/1 1 0 with 1", f"{place}/2 2 0 with 2"]
-    kept = await output("mosquitto_sub", *how, "-q", "1", "-t", f"{place}/+", "-C", "2", "-W", "20", "-F", line)
+    kept = await output("mosquitto_sub", *how, "-q", "1", "-t", f"{place}/+", "-C", "2", "-W", "60", "-F", line)
     assert kept.splitlines() == [f"{place}/1 1 1 with 1", f"{place}/2 1 1 with 2"]
 
 
@@ -161,11 +161,11 @@ async def test_mosquitto_rr(door: Door) -> None:
     how, place = options(door, 5), f"{door.user}/rr"
     line = "%R %D %p"
     listening = asyncio.ensure_future(
-        output("mosquitto_sub", *how, "-q", "1", "-t", f"{place}/ask", "-C", "1", "-W", "20", "-F", line)
+        output("mosquitto_sub", *how, "-q", "1", "-t", f"{place}/ask", "-C", "1", "-W", "60", "-F", line)
     )
     asking = asyncio.ensure_future(
         output(
-            "mosquitto_rr", *how, "-q", "1", "-t", f"{place}/ask", "-e", f"{place}/answer", "-m", "what?", "-W", "20"
+            "mosquitto_rr", *how, "-q", "1", "-t", f"{place}/ask", "-e", f"{place}/answer", "-m", "what?", "-W", "60"
         )
     )
     ask = ["-q", "1", "-t", f"{place}/ask", "-m", "ping", "-D", "publish", "response-topic", f"{place}/answer"]
@@ -216,13 +216,13 @@ async def test_mosquitto_bridges_to_the_node_and_from_it(door: Door, tmp_path: P
         broker.stop()
         await output("mosquitto_pub", *how, "-q", "2", "-t", f"{door.user}/here/late", "-m", "while away")
         broker.start()
-        late = await output("mosquitto_sub", *waiting, "-C", "1", "-W", "30")
+        late = await output("mosquitto_sub", *waiting, "-C", "1", "-W", "60")
         assert late.strip() == "while away"
 
 
 async def arrives(there: list[str], here: list[str]) -> None:
     """Publish again and again on one side until it is heard on the other."""
-    hearing = asyncio.ensure_future(output("mosquitto_sub", *here, "-q", "1", "-C", "1", "-W", "30"))
+    hearing = asyncio.ensure_future(output("mosquitto_sub", *here, "-q", "1", "-C", "1", "-W", "60"))
     while not hearing.done():
         await output("mosquitto_pub", *there, "-q", "1")
         await asyncio.sleep(0.1)

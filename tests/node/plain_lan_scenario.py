@@ -35,7 +35,7 @@ def interfaces() -> None:
 
 
 def run(*command: str) -> None:
-    subprocess.run(command, check=True, timeout=20)
+    subprocess.run(command, check=True, timeout=60)
 
 
 async def client(*command: str) -> tuple[int, str]:
@@ -43,7 +43,7 @@ async def client(*command: str) -> tuple[int, str]:
     made = await asyncio.create_subprocess_exec(
         *command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
     )
-    async with asyncio.timeout(40):
+    async with asyncio.timeout(90):
         out, _ = await made.communicate()
     return made.returncode or 0, out.decode()
 
@@ -53,7 +53,7 @@ async def ask(node: Node, op: str, /, **params: Any) -> Any:
 
 
 async def until(reached: Callable[[], Any]) -> None:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while not reached():
             await asyncio.sleep(0.05)
 
@@ -111,7 +111,7 @@ async def nothing_of_high_risk(folder: Path) -> None:
         assert await client(*safe, *config) == (0, "")
         await until(lambda: node.house.gate.skill("bridge-2.lock"))
         hearing = asyncio.ensure_future(
-            client("mosquitto_sub", *plain[1:], "-t", "bridge/#", "-W", "30", "-C", "2", "-F", "%t %p")
+            client("mosquitto_sub", *plain[1:], "-t", "bridge/#", "-W", "60", "-C", "2", "-F", "%t %p")
         )
         await until(lambda: node.house.bus.stats()["subscriptions"])
         code, said = await client(*plain, "-V", "5", "-t", "bridge/lock/set", "-m", "UNLOCK")

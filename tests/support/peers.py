@@ -92,8 +92,8 @@ class Agent:
 
     def __exit__(self, *exc: object) -> None:
         self._process.kill()
-        self._process.wait(timeout=10)
-        self._reader.join(timeout=10)
+        self._process.wait(timeout=60)
+        self._reader.join(timeout=60)
         for pipe in (self._process.stdin, self._process.stdout):
             assert pipe is not None
             pipe.close()
@@ -114,7 +114,7 @@ class Agent:
             line = self._answers.get(timeout=ANSWER_S)
         except queue.Empty:
             self._process.send_signal(signal.SIGABRT)  # it says where it stands
-            self._process.wait(timeout=10)
+            self._process.wait(timeout=60)
             raise AssertionError(f"{self.aid} does not answer to {verb} {more}:\n{self.log[-5000:]}") from None
         assert line is not None, f"the client died:\n{self.log[-3000:]}"
         answer = json.loads(line)
@@ -147,12 +147,12 @@ class Agent:
         payload = {"type": "text", "text": text}
         return self.call("message.send", to=aid, payload=payload, encrypt=encrypt, **more)
 
-    def heard(self, event: str, count: int = 0, within: float = 15) -> list[Any]:
+    def heard(self, event: str, count: int = 0, within: float = 45) -> list[Any]:
         """Payloads of one event: all there are once there are `count`, or when the time is up."""
         found = self.do("heard", event=event, count=count, within=within if count else 0)
         assert isinstance(found, list)
         return found
 
-    def texts(self, count: int, within: float = 15) -> list[str]:
+    def texts(self, count: int, within: float = 45) -> list[str]:
         """Texts of the messages heard so far."""
         return [one["payload"]["text"] for one in self.heard("message.received", count, within)]

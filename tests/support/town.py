@@ -48,7 +48,7 @@ class Client(Agent):
 
     def until(self, action: str) -> list[str]:
         """The changes of groups heard of so far, once this one is among them."""
-        for _ in range(150):
+        for _ in range(450):
             if action in (found := [one["action"] for one in self.heard("group.changed")]):
                 return found
             time.sleep(0.1)

@@ -31,12 +31,13 @@ class Driven:
     async def do_until_ready(self, command):
         """Wait until the client says that it is connected again, and is."""
         deadline = asyncio.get_running_loop().time() + 50
-        while asyncio.get_running_loop().time() < deadline:
+        while True:
             try:
                 return await asyncio.wait_for(self.client.call("meta.ping", {}), 5)
-            except Exception:
-                await asyncio.sleep(0.2)
-        raise TimeoutError(f"still {self.client.state}")
+            except Exception as error:
+                if asyncio.get_running_loop().time() > deadline:
+                    raise TimeoutError(f"still {self.client.state}, after {error!r}") from error
+            await asyncio.sleep(0.2)
 
     async def do_heard(self, command):
         """What was heard of one event, once `count` are there or the time is up."""
