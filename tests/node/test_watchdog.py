@@ -2,7 +2,10 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from collections.abc import Iterator
 from pathlib import Path
+
+import pytest
 
 from edge.contract.time import SECOND
 from edge.node.watchdog import Watchdog
@@ -18,15 +21,21 @@ async def silent() -> None:
     await asyncio.Event().wait()
 
 
-def manager(path: Path) -> tuple[ServiceManager, socket.socket]:
-    heard = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-    heard.bind(str(path))
-    heard.setblocking(False)
-    return ServiceManager({"NOTIFY_SOCKET": str(path), "WATCHDOG_USEC": str(30 * SECOND)}), heard
+Manager = tuple[ServiceManager, socket.socket]
 
 
-async def test_the_watchdog_is_fed_while_every_part_answers(tmp_path: Path) -> None:
-    service, heard = manager(tmp_path / "notify")
+@pytest.fixture
+def manager(tmp_path: Path) -> Iterator[Manager]:
+    """One that wants to be fed, and what it hears."""
+    path = str(tmp_path / "notify")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as heard:
+        heard.bind(path)
+        heard.setblocking(False)
+        yield ServiceManager({"NOTIFY_SOCKET": path, "WATCHDOG_USEC": str(30 * SECOND)}), heard
+
+
+async def test_the_watchdog_is_fed_while_every_part_answers(manager: Manager) -> None:
+    service, heard = manager
     clock = FakeClock()
     watchdog = Watchdog(clock, service, {"bus": well, "node.db": well})
     run = asyncio.ensure_future(watchdog.run())
@@ -36,13 +45,11 @@ async def test_the_watchdog_is_fed_while_every_part_answers(tmp_path: Path) -> N
         clock.advance(10 * SECOND)
     await asyncio.sleep(0)
     run.cancel()
-    fed = [heard.recv(100) for _ in range(3)]
-    heard.close()
-    assert fed == [b"WATCHDOG=1"] * 3
+    assert [heard.recv(100) for _ in range(3)] == [b"WATCHDOG=1"] * 3
 
 
-async def test_a_part_that_does_not_answer_is_named_and_nobody_is_fed(tmp_path: Path) -> None:
-    service, heard = manager(tmp_path / "notify")
+async def test_a_part_that_does_not_answer_is_named_and_nobody_is_fed(manager: Manager) -> None:
+    service, _ = manager
     clock = FakeClock()
     watchdog = Watchdog(clock, service, {"bus": silent, "node.db": well})
     asked = asyncio.ensure_future(watchdog.ask())
@@ -51,4 +58,3 @@ async def test_a_part_that_does_not_answer_is_named_and_nobody_is_fed(tmp_path: 
     clock.advance(10 * SECOND)
     assert await asked is False
     assert watchdog.answers == {"bus": False, "node.db": True}
-    heard.close()

@@ -79,6 +79,12 @@ class FakeClock:
         self.advance_to(end)
         await turn(turns)
 
+    async def awaited(self, mono_us: int) -> None:
+        """Let the loop run until something waits for this very moment."""
+        async with asyncio.timeout(60):
+            while not any(due == mono_us and number not in self._cancelled for due, number, _ in self._timers):
+                await asyncio.sleep(0.001)
+
     def next_timer(self) -> int | None:
         """When the next timer falls due; None without timers."""
         while self._timers and self._timers[0][1] in self._cancelled:

@@ -33,6 +33,8 @@ from edge.transports.http.listener import Listener, Terms
 from tests.support.clock import FakeClock
 
 ISSUER = "edge.test"
+PATIENCE_S = 60.0
+"""How long what must come is waited for."""
 OFTEN = {"rate.principal": 1_000_000, "rate.address": 1_000_000, "rate.auth": 1_000_000, "rate.write": 1_000_000}
 """Rates out of the way of tests about something else."""
 
@@ -308,10 +310,8 @@ async def dial(house: House, path: str = "/aun", name: str = "", **more: Any) ->
         yield caller
 
 
-async def until(condition: Any, turns: int = 2000) -> None:
+async def until(condition: Any) -> None:
     """Let the loop turn, sockets included, until something is so."""
-    for _ in range(turns):
-        if condition():
-            return
-        await asyncio.sleep(0.001)
-    raise AssertionError("it never happened")
+    async with asyncio.timeout(PATIENCE_S):
+        while not condition():
+            await asyncio.sleep(0.001)

@@ -15,7 +15,7 @@ import websockets
 from edge.protocol.mqtt import codec
 from edge.protocol.mqtt.codec import V5, V311, Connack, Connect, PublishPacket, Suback, Subscribe, Wish
 from edge.protocol.mqtt.reasons import Reason
-from tests.transports.mqtt.raw import dial, dial_raw
+from tests.transports.mqtt.raw import dial, dial_raw, hang_up
 
 BROKER = Path(__file__).resolve().parents[2] / "tools" / "broker.py"
 BOTH = pytest.mark.parametrize("version", [V311, V5])
@@ -50,6 +50,7 @@ def broker(*words: str) -> Iterator[Running]:
     try:
         yield running
     finally:
+        hang_up()
         if running.process.poll() is None:
             assert running.end(signal.SIGTERM) == 0
 

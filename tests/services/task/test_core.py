@@ -73,7 +73,7 @@ async def test_waiting_ends_with_the_change_or_with_the_time(tmp_path: Path) -> 
         task_id = (await house.create(ALICE, BOB.aid, "x"))["task_id"]
         assert (await inner.wait(task_id, ALICE, 0)).state == "queued"
         waiting = asyncio.ensure_future(inner.wait(task_id, ALICE, 5 * SECOND))
-        await asyncio.sleep(0.02)
+        await house.clock.awaited(house.clock.mono_us + 5 * SECOND)
         await house.call(BOB, "task.accept", {"task_id": task_id})
         await asyncio.sleep(0.02)
         assert not waiting.done()

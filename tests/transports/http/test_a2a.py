@@ -174,7 +174,7 @@ async def test_blocking_waits_four_seconds_at_most_and_without_a_word_a_moment(t
             while len(here.tasks.gate.orders) == before:
                 await asyncio.sleep(0.001)
             await here.settle()
-            await asyncio.sleep(0.02)
+            await here.tasks.clock.awaited(here.tasks.clock.mono_us + wait_ms * 1000)
             here.tasks.clock.advance(wait_ms * 1000 - 1000)
             await asyncio.sleep(0.02)
             assert not asked.done()

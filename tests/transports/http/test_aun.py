@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import json
 import struct
+from contextlib import AsyncExitStack
 
 import pytest
 from starlette.routing import WebSocketRoute
@@ -119,10 +120,11 @@ async def test_a_message_in_endless_empty_fragments_is_cut_off() -> None:
 
 async def test_a_peer_that_never_answers_pings_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     """uvicorn's own timers: shortened on the configuration of this listener."""
-    async with gateway() as house:
+    async with gateway() as house, AsyncExitStack() as stack:
         house.listener._server.config.ws_ping_interval = 0.05
         house.listener._server.config.ws_ping_timeout = 0.05
         reader, writer = await asyncio.open_connection(*house.listener.address)
+        stack.callback(writer.close)
         writer.write(
             b"GET /aun HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
             b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n"
@@ -130,7 +132,6 @@ async def test_a_peer_that_never_answers_pings_is_closed(monkeypatch: pytest.Mon
         received = await reader.read()
         assert b"101 Switching Protocols" in received
         assert received.endswith(b"\x88\x18\x03\xf3keepalive ping timeout")
-        writer.close()
 
 
 async def test_other_paths_are_no_gateways() -> None:
@@ -175,11 +176,11 @@ async def test_a_trace_comes_back_beside_the_result_when_diag_is_allowed() -> No
 
 async def test_a_peer_that_neither_reads_nor_pongs_is_cut_off() -> None:
     async with gateway() as house:
-        house.listener._server.config.ws_ping_interval = 0.05
-        house.listener._server.config.ws_ping_timeout = 0.1
+        house.listener._server.config.ws_ping_interval = 0.1
+        house.listener._server.config.ws_ping_timeout = 2.0  # who is slow to log in is not meant
         async with dial(house, name="alice") as slow:
             slow.socket.transport.pause_reading()
-            while house.channels._channels["c1"].waiting < 4:
+            while house.channels and house.channels._channels["c1"].waiting < 4:
                 house.tell("alice", size=100_000)
                 await asyncio.sleep(0.001)
             await until(lambda: house.listener.connections == 0 and len(house.channels) == 0)

@@ -350,11 +350,10 @@ async def test_stopping_closes_web_sockets_with_1012_and_frees_the_port() -> Non
 
 
 async def test_a_taken_port_is_an_error() -> None:
-    sock = bind_tcp("127.0.0.1", 0)
-    sock.listen()
-    with pytest.raises(OSError, match="in use"):
-        bind_tcp("127.0.0.1", sock.getsockname()[1])
-    sock.close()
+    with bind_tcp("127.0.0.1", 0) as sock:
+        sock.listen()
+        with pytest.raises(OSError, match="in use"):
+            bind_tcp("127.0.0.1", sock.getsockname()[1])
 
 
 def issue(

@@ -18,7 +18,7 @@ from edge.contract.store import Store
 from edge.system.clock import SystemClock
 from edge.transports.mqtt.builtin import BuiltinEngine
 from tests.support.store import database
-from tests.transports.mqtt.raw import PATIENCE_S
+from tests.transports.mqtt.raw import PATIENCE_S, hang_up
 
 
 def pytest_asyncio_loop_factories(config: pytest.Config, item: pytest.Item) -> dict[str, Any]:
@@ -83,6 +83,7 @@ async def rig(folder: Path, *, gate: Gate | None = None, **limits: int) -> Async
             yield made
         finally:
             await made.engine.close()
+            hang_up()
 
 
 @pytest.fixture

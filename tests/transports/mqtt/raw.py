@@ -13,11 +13,15 @@ PATIENCE_S = 60.0
 """How long what must come is waited for."""
 
 
+_OPEN: list[asyncio.StreamWriter] = []
+
+
 class Peer:
     """Reads and writes packets; `closed` once the other side has hung up."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, version: int) -> None:
         self.reader, self.writer, self.version = reader, writer, version
+        _OPEN.append(writer)
         self.connack = codec.Connack()
         self._bytes = b""
 
@@ -57,6 +61,14 @@ class Peer:
             await self.writer.wait_closed()
         except (ConnectionError, ssl.SSLError):
             return
+
+
+def hang_up() -> None:
+    """End the connections that are still there: a test that fails does not come to closing them."""
+    for writer in _OPEN:
+        if not writer.is_closing():
+            writer.transport.abort()
+    _OPEN.clear()
 
 
 async def dial(
