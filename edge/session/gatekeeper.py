@@ -73,6 +73,10 @@ class _Failures:
             self._counts.popitem(last=False)
         return found[1]
 
+    def lately(self, key: str, now_us: int) -> bool:
+        """Whether there is any."""
+        return key in self._counts and now_us - self._counts[key][0] < WINDOW_US
+
 
 class Gatekeeper:
     """`edge.contract.bus.Gatekeeper` over the table of MQTT users. `refused` counts by reason."""
@@ -80,8 +84,8 @@ class Gatekeeper:
     def __init__(self, store: Store, issuer: str, clock: Clock, limits: Limits) -> None:
         self._store, self._issuer, self._clock, self._limits = store, issuer, clock, limits
         self._users: dict[str, _User] = {}
-        self._passwords = Passwords(limits)
         self._addresses, self._names = _Failures(), _Failures()
+        self._passwords = Passwords(limits, lambda one: self._addresses.lately(one, clock.now().mono_us))
         self._delayed = 0
         self.refused: Counter[str] = Counter()
 

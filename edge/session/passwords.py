@@ -1,7 +1,8 @@
 """Passwords that people chose, checked one at a time off the loop; what waits is bounded, and shared by address.
 
 A check costs time and memory (`edge.store.persons`), so strangers may not have as many as they like: each address has
-a few in hand, from its CONNECT to its answer, late refusals included, and who has none comes before who has several.
+a few in hand, from its CONNECT to its answer, late refusals included, and who has none comes before who has several,
+and before those whose address has failed lately: to keep somebody out takes fresh addresses all the time.
 Who has been in since the start is known again by a keyed hash in memory, without a check: wrong passwords do not keep
 the right one waiting.
 """
@@ -25,7 +26,7 @@ CHECKS = declare(
     "mqtt.password_checks",
     32,
     "logins",
-    "with a person's password that wait at once; an address with most gives way",
+    "with a person's password that wait at once; an address with most, or that failed lately, gives way",
     None,
 )
 PER_ADDRESS = declare(
@@ -43,8 +44,9 @@ Checked = Callable[[bool | None], None]
 class Passwords:
     """Used in the loop only."""
 
-    def __init__(self, limits: Limits) -> None:
-        self._limits = limits
+    def __init__(self, limits: Limits, failed_lately: Callable[[str], bool] = lambda address: False) -> None:
+        """`failed_lately` tells of an address whether a login from it was refused not long ago."""
+        self._limits, self._failed_lately = limits, failed_lately
         self._key = secrets.token_bytes(32)
         self._known: dict[str, bytes] = {}
         self._in_hand: dict[str, int] = {}
@@ -73,17 +75,29 @@ class Passwords:
         self._next()
 
     def _room(self, address: str) -> bool:
-        """Whether one more may wait. An address that has nothing in hand takes the place of one with several."""
+        """Whether one more may wait. An address that has nothing in hand takes the place of one with several; one that
+        has not failed lately that of one that has."""
         if sum(map(len, self._waiting.values())) < self._limits[CHECKS]:
             return True
         self._limits.hit(CHECKS)
-        most = max(self._waiting, key=lambda one: len(self._waiting[one]))
-        if address in self._in_hand or len(self._waiting[most]) < 2:
+        gives_way = "" if address in self._in_hand else self._last_of_all(address)
+        if not gives_way:
             return False
-        _, _, then = self._waiting[most].pop()
-        self.release(most)
+        _, _, then = self._waiting[gives_way].pop()
+        if not self._waiting[gives_way]:
+            del self._waiting[gives_way]
+        self.release(gives_way)
         then(None)
         return True
+
+    def _last_of_all(self, address: str) -> str:
+        """Who gives way to an address with nothing in hand, "" if nobody does."""
+        most = max(self._waiting, key=lambda one: len(self._waiting[one]))
+        if len(self._waiting[most]) > 1:
+            return most
+        if self._failed_lately(address):
+            return ""
+        return next((one for one in reversed(self._waiting) if self._failed_lately(one)), "")
 
     def release(self, address: str) -> None:
         """A login from this address has its answer."""

@@ -209,6 +209,25 @@ async def test_a_persons_password_is_checked_and_a_wrong_one_does_not_lock_the_r
     assert keeper.refused == {"wrong": 4, "busy": 1}
 
 
+async def test_addresses_that_failed_within_a_minute_do_not_keep_a_person_out_who_comes_for_the_first_time() -> None:
+    """They fill every place again and again; hers is not among those that wait for nothing."""
+    clock = FakeClock()
+    keeper = gatekeeper(clock, Limits({"mqtt.password_checks": 2}))
+    keeper.enrol_person(BOB)
+    guessing = [f"192.0.2.{number}" for number in range(10, 13)]
+    for address in guessing:
+        ask(keeper, "bob", b"wrong", address=address)
+    await until(lambda: keeper.refused["wrong"] == 3)
+    clock.advance(10_000_000)
+    for address in guessing:
+        ask(keeper, "bob", b"wrong", address=address)
+    bob = ask(keeper, "bob", b"correct horse", address=HOME)
+    await until(lambda: bob)
+    assert isinstance(bob[0], Admission)
+    assert keeper.refused["busy"] == 1
+    await until(lambda: keeper.refused["wrong"] == 5)
+
+
 async def test_a_person_never_comes_in_without_tls_from_the_network() -> None:
     """Settled G14: not even with the right password; it is not looked at."""
     clock = FakeClock()

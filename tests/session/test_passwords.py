@@ -95,6 +95,35 @@ async def test_who_has_nothing_in_hand_takes_the_place_of_who_has_several() -> N
     assert said == {HOME: [True], "192.0.2.7": [None, False, False, False], "192.0.2.8": [None, None, None, False]}
 
 
+async def test_who_has_not_failed_lately_takes_the_place_of_who_has() -> None:
+    """As many addresses as may wait, each with one guess in hand again and again, do not keep a newcomer out."""
+    failed = {f"192.0.2.{number}" for number in range(4)}
+    passwords = Passwords(Limits({"mqtt.password_checks": 3}), failed.__contains__)
+    said: dict[str, list[bool | None]] = {one: [] for one in sorted(failed)}
+    for address, mine in said.items():
+        passwords.check(address, BOB, b"wrong", mine.append)
+    newcomer: list[bool | None] = []
+    passwords.check("192.0.2.77", BOB, b"right", newcomer.append)
+    late: list[bool | None] = []
+    failed.add("192.0.2.78")
+    passwords.check("192.0.2.78", BOB, b"right", late.append)
+    assert late == [None], "who failed too is no better than those who wait"
+    await settled(passwords)
+    assert newcomer == [True]
+    assert sorted(said.values(), key=str) == [[False], [False], [False], [None]]
+    assert not passwords._waiting
+
+
+async def test_nobody_gives_way_where_nobody_has_failed() -> None:
+    passwords = Passwords(Limits({"mqtt.password_checks": 2}), lambda address: False)
+    said: list[bool | None] = []
+    for number in range(4):
+        passwords.check(f"192.0.2.{number}", BOB, b"right", said.append)
+    assert said == [None]
+    await settled(passwords)
+    assert said == [None, True, True, True]
+
+
 async def test_late_refusals_take_no_place_of_those_who_wait() -> None:
     passwords = Passwords(Limits({"mqtt.password_checks": 2}))
     said: list[bool | None] = []
