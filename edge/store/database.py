@@ -107,21 +107,27 @@ class Database:
 
     def _open(self) -> None:
         now = self._clock.now()
-        had_wal = Path(f"{self.path}-wal").exists()
         stamp = f"{now.boot}-{now.mono_us // SECOND}"
+        had_wal = Path(f"{self.path}-wal").exists()
+        cut = opening.cut_off(self.path) if had_wal else 0
+        if cut:
+            opening.keep_log(self.path, self._quarantine, stamp)
         mark = self._marks.mark(self.name)
         conn, self.damage = opening.sound(self.path, mark, self._quarantine, stamp, synchronous=self._synchronous)
         index = wal.Index(self.path)
         try:
-            conn, found = self._prepare(conn, index, had_wal and not self.damage)
+            conn, found = self._prepare(conn, index, had_wal and not self.damage, 0 if self.damage else cut)
         except sqlite3.DatabaseError as error:
             if self.damage or not opening.damaged(error):
                 raise
             self.damage = str(error)
             opening.put_aside(self.path, self._quarantine, stamp)
             index = wal.Index(self.path)
-            conn, found = self._prepare(open_writer(self.path, synchronous=self._synchronous), index, False)
+            conn, found = self._prepare(open_writer(self.path, synchronous=self._synchronous), index, False, 0)
         self._compare(found)
+        if found.cut:
+            logger.error("%s: %d commits or more are behind a damaged place of its log", self.name, found.cut)
+            opening.bring_in(conn, self.path)
         headroom = Headroom(self.path, conn, index, self._marks, self._reserve)
         writer = Writer(self.path, conn, self._clock, self._marks, self._finished, index, headroom)
         readers = Readers(self.path, self._clock, self._marks)
@@ -131,11 +137,13 @@ class Database:
         readers.start()
         self._writer, self._readers = writer, readers
 
-    def _prepare(self, conn: sqlite3.Connection, index: wal.Index, had_wal: bool) -> tuple[sqlite3.Connection, Found]:
+    def _prepare(
+        self, conn: sqlite3.Connection, index: wal.Index, had_wal: bool, cut: int
+    ) -> tuple[sqlite3.Connection, Found]:
         """Migrate, and read what the file says of itself; connection and index are closed when that fails."""
         try:
             conn = self._migrate(conn)
-            return conn, opening.look(conn, index, had_wal)
+            return conn, opening.look(conn, index, had_wal, cut)
         except BaseException:
             opening.abandon(conn)
             index.close()

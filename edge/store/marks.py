@@ -5,8 +5,9 @@ stop and at most once a minute, never by a hot commit), and this file remembers 
 it was written to, how many frames that WAL had, and whether the file was closed cleanly. At start a file whose
 generation is behind, whose WAL is gone after an unclean stop, or is shorter than it was, has lost commits that
 somebody may have seen: the incarnation goes up by one, so that no number is given out twice, and the gap is
-declared. What a WAL loses between two marks, and an older copy of the whole directory, show only when a reader knows
-a number above our head (`leap`, see `sightings`).
+declared. So it is when the WAL is damaged and goes on behind that place (`edge.store.wal`). What a WAL loses otherwise
+between two marks, and an older copy of the whole directory, show only when a reader knows a number above our head
+(`leap`, see `sightings`).
 """
 
 from __future__ import annotations
@@ -36,12 +37,14 @@ class Mark(msgspec.Struct, frozen=True):
 
 
 class Found(msgspec.Struct, frozen=True):
-    """What a file is like now. `wal`: was there a WAL file before it was opened?"""
+    """What a file is like now. `wal`: was there a WAL file before it was opened? `cut`: how many commits, at least, are
+    behind a damaged place of it."""
 
     generation: int
     incarnation: int
     state: State
     wal: bool
+    cut: int = 0
 
 
 class _Record(msgspec.Struct):
@@ -113,6 +116,8 @@ class Marks:
         mark = self._record.marks.get(name)
         if found.incarnation > self._record.incarnation:
             return "the incarnation file is older than the database"
+        if found.cut:
+            return "its WAL is damaged"
         if mark is None:
             return "the incarnation file is gone" if self._lost and found.generation else ""
         if found.generation < mark.generation:

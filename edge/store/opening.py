@@ -7,13 +7,15 @@ disk without any room gets the ballast file's room, so that the write-ahead log'
 from __future__ import annotations
 
 import logging
+import shutil
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import cast
 
 from edge.store import wal
 from edge.store.ballast import Ballast
-from edge.store.connection import open_writer, primary
+from edge.store.connection import PAGE, open_reader, open_writer, primary
 from edge.store.marks import Found, Mark
 from edge.store.migration import statements
 from edge.system.files import sync_directory
@@ -124,10 +126,45 @@ def put_aside(path: Path, quarantine: Path, stamp: str) -> Path:
     return folder
 
 
-def look(conn: sqlite3.Connection, index: wal.Index, had_wal: bool) -> Found:
+def keep_log(path: Path, quarantine: Path, stamp: str) -> None:
+    """Copy a damaged log to a folder of its own, before anybody writes to it."""
+    folder = quarantine / f"{path.stem}-log-{stamp}"
+    try:
+        folder.mkdir(parents=True, mode=0o700, exist_ok=True)
+        shutil.copyfile(f"{path}-wal", folder / f"{path.name}-wal")
+    except OSError as error:
+        logger.error("%s: its damaged log cannot be copied: %s", path.name, error)
+    else:
+        logger.error("%s: a copy of its damaged log is in %s", path.name, folder)
+
+
+def bring_in(conn: sqlite3.Connection, path: Path) -> None:
+    """Bring in what of a damaged log can be read, and begin it anew: the rest is declared once, not at each start."""
+    try:
+        conn.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+    except sqlite3.Error as error:
+        logger.error("%s: its damaged log stays: %s", path.name, error)
+
+
+def cut_off(path: Path) -> int:
+    """How many commits are behind a damaged place of a file's log, before anybody writes to it; 0: none, or unknown."""
+    index = wal.Index(path)
+    try:
+        with closing(open_reader(path)) as conn:
+            conn.execute("SELECT count(*) FROM sqlite_master").fetchone()
+            frames = index.state().frames
+        return wal.cut_off(path, frames, PAGE)
+    except UNUSABLE as error:
+        logger.debug("%s: its log cannot be looked at: %s", path.name, error)
+        return 0
+    finally:
+        index.close()
+
+
+def look(conn: sqlite3.Connection, index: wal.Index, had_wal: bool, cut: int) -> Found:
     """What the file says about itself, for the comparison with its mark."""
     generation, incarnation = get(conn, "generation"), get(conn, "incarnation")
-    return Found(generation, incarnation, index.state(), had_wal)
+    return Found(generation, incarnation, index.state(), had_wal, cut)
 
 
 def get(conn: sqlite3.Connection, name: str) -> int:

@@ -11,6 +11,7 @@ import pytest
 
 from edge.contract.store import INCARNATION_SHIFT
 from edge.store import ledger
+from edge.store.connection import FRAME
 from edge.store.database import Database
 from edge.store.marks import Found, Mark, Marks
 from edge.store.wal import State
@@ -180,6 +181,7 @@ S = State(b"\x01" * 8, 10)
         (Found(6, 0, State(b"\x02" * 8, 1), True), ""),
         (Found(4, 0, S, True), "the file is behind its mark"),
         (Found(5, 1, S, True), "the incarnation file is older than the database"),
+        (Found(5, 0, S, True, 2), "its WAL is damaged"),
         (Found(5, 0, S, False), "its WAL is gone"),
         (Found(5, 0, State(b"", 0), True), "its WAL is empty"),
         (Found(5, 0, State(b"\x01" * 8, 9), True), "its WAL is shorter than marked"),
@@ -210,3 +212,28 @@ async def _mark_threads() -> None:
     for thread in threading.enumerate():
         if thread.name.startswith("mark-"):
             await asyncio.to_thread(thread.join)
+
+
+async def test_commits_that_a_damaged_log_hides_are_declared_once_and_their_numbers_never_come_again(
+    tmp_path: Path,
+) -> None:
+    """SQLite takes the damaged frame for the end of the log and says ok; no mark was written since."""
+    source = tmp_path / "source"
+    source.mkdir()
+    async with node(source) as (db, _):
+        for _ in range(6):
+            await append(db, b"x" * 300)
+        left = power_cut(source, tmp_path / "left")
+    log = left / "node.db-wal"
+    content = bytearray(log.read_bytes())
+    content[-5 * FRAME] ^= 1
+    log.write_bytes(content)
+    async with node(left) as (db, marks):
+        assert (db.doubt, marks.incarnation) == ("its WAL is damaged", 1)
+        assert await append(db, b"y") > 1 << INCARNATION_SHIFT
+        assert [drop.reason for drop in await db.read(ledger.drops)] == ["its WAL is damaged"]
+        again = power_cut(left, tmp_path / "again")
+    [folder] = (left / "quarantine").iterdir()
+    assert (folder / "node.db-wal").read_bytes() == content
+    async with node(again) as (db, marks):
+        assert (db.doubt, marks.incarnation) == ("", 1)

@@ -1,4 +1,4 @@
-"""What the wal-index tells beside SQLite."""
+"""What the wal-index and the log tell beside SQLite."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ import asyncio
 import sys
 from pathlib import Path
 
-from edge.store.connection import open_writer
+import pytest
+
+from edge.store import opening
+from edge.store.connection import FRAME, open_writer
 from edge.store.wal import Index, State
 from edge.system.clock import SystemClock
 from tests.support.store import database
@@ -38,6 +41,96 @@ for _ in range(20):
     conn.execute("SELECT count(*) FROM sqlite_master").fetchone()
     conn.close()
 """
+
+
+def written(folder: Path, commits: int = 6) -> tuple[Path, bytes]:
+    """A database with so many commits in its log, one frame each, as a power cut would leave it; the log."""
+    folder.mkdir()
+    conn = open_writer(folder / "x.db")
+    conn.execute("CREATE TABLE t (n INTEGER) STRICT")
+    conn.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    for number in range(commits):
+        conn.execute("INSERT INTO t VALUES (?)", (number,))
+    main, log = (folder / "x.db").read_bytes(), (folder / "x.db-wal").read_bytes()
+    conn.close()
+    (folder / "x.db").write_bytes(main)
+    return folder / "x.db", log
+
+
+def opened(path: Path, log: bytes) -> tuple[int, int]:
+    """(rows that SQLite finds, commits that were cut off)."""
+    Path(f"{path}-wal").write_bytes(log)
+    Path(f"{path}-shm").unlink(missing_ok=True)
+    before = path.read_bytes()
+    cut = opening.cut_off(path)
+    conn = open_writer(path)
+    try:
+        [(rows,)] = conn.execute("SELECT count(*) FROM t").fetchall()
+        return rows, cut
+    finally:
+        conn.close()
+        path.write_bytes(before)
+
+
+def flipped(log: bytes, at: int) -> bytes:
+    return log[:at] + bytes([log[at] ^ 1]) + log[at + 1 :]
+
+
+def frame(number: int) -> int:
+    """Where the frame of a commit begins."""
+    return 32 + number * FRAME
+
+
+@pytest.mark.parametrize("inside", [3, 7, 20, 24, FRAME - 1])
+def test_commits_behind_a_flipped_bit_of_the_log_are_found(tmp_path: Path, inside: int) -> None:
+    """Page number, end of commit, checksum, page: whichever it is, SQLite takes that frame for the end and says ok."""
+    path, log = written(tmp_path / "x")
+    rows, cut = opened(path, flipped(log, frame(2) + inside))
+    assert rows == 2
+    assert 1 <= cut <= 4
+
+
+@pytest.mark.parametrize("damage", [slice(0, 4), slice(26, 30), slice(0, 4096), slice(32, 2048)])
+def test_so_they_are_where_the_log_begins_with_something_else(tmp_path: Path, damage: slice) -> None:
+    path, log = written(tmp_path / "x")
+    rows, cut = opened(path, log[: damage.start] + bytes(damage.stop - damage.start) + log[damage.stop :])
+    assert rows == 0
+    assert cut >= 4
+
+
+def test_what_a_power_cut_leaves_is_no_damage(tmp_path: Path) -> None:
+    """Torn anywhere in its last transaction, or cut short anywhere, nothing that was on disk is missing."""
+    path, log = written(tmp_path / "x")
+    assert opened(path, log) == (6, 0)
+    for at in range(frame(5), len(log), 97):
+        assert opened(path, flipped(log, at)) == (5, 0)
+        assert opened(path, log[:at]) == (5, 0)
+    for at in (0, 31, 32, 33, frame(1), frame(3) + 100):
+        assert opened(path, log[:at]) == (max(0, (at - 32) // FRAME), 0)
+
+
+def test_a_log_that_began_anew_over_an_older_one_is_whole(tmp_path: Path) -> None:
+    """Behind its end are frames of the older one, with commits and checksums that fit; their salt tells them apart."""
+    path = tmp_path / "x.db"
+    conn = open_writer(path)
+    conn.execute("CREATE TABLE t (n INTEGER) STRICT")
+    for number in range(6):
+        conn.execute("INSERT INTO t VALUES (?)", (number,))
+    conn.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+    conn.execute("INSERT INTO t VALUES (6)")
+    log, main = Path(f"{path}-wal").read_bytes(), path.read_bytes()
+    conn.close()
+    assert len(log) > frame(5)
+    path.write_bytes(main)
+    assert opened(path, log) == (7, 0)
+
+
+def test_without_a_log_or_without_a_database_nothing_can_be_said(tmp_path: Path) -> None:
+    path, log = written(tmp_path / "x")
+    assert opening.cut_off(path) == 0
+    path.write_bytes(b"no database")
+    Path(f"{path}-wal").write_bytes(flipped(log, frame(2)))
+    assert opening.cut_off(path) == 0
 
 
 async def test_another_program_may_look_into_the_file_while_it_is_written(tmp_path: Path) -> None:
