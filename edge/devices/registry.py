@@ -14,7 +14,7 @@ import msgspec
 
 from edge.contract.bus import Admission, Publish
 from edge.contract.capability import Skill
-from edge.contract.errors import EdgeError
+from edge.contract.errors import EdgeError, NotFound
 from edge.contract.limit import Limits
 from edge.contract.store import Store
 from edge.contract.time import SECOND, Clock, Stamp
@@ -124,6 +124,14 @@ class Registry:
         """A device by slug or AID, unless it is forgotten."""
         device = self._devices.get(name) or self._by_aid.get(name)
         return None if device is None or device.state == FORGOTTEN else device
+
+    def named(self, name: str) -> Device:
+        """The device of this name. Raises `NotFound`, with the names that there are."""
+        device = self.device(name)
+        if device is None:
+            known = [one.slug for one in self.devices()][:50]
+            raise NotFound(f"no device {name!r}: aun-edge device list", data={"devices": known})
+        return device
 
     def native(self, level: str) -> Device | None:
         """The device that speaks under `aun/v1/<level>/`."""

@@ -1,4 +1,4 @@
-"""`device.*`, `skill.list`, `cap.*`: what the owner sees and decides about devices.
+"""`device.*`: what the owner sees and decides about devices.
 
 A device's password is made here, shown once and kept as a SHA-256. Forgetting a device ends its sessions, its
 retained messages, its grants and its place in every list; its readings age out with the others.
@@ -18,27 +18,19 @@ from edge.contract.op import Call, Empty, op
 from edge.contract.principal import NODE
 from edge.contract.store import Unit
 from edge.contract.time import Clock
-from edge.contract.wire import loads
-from edge.devices import limits as bounds
+from edge.devices.caps import skill_line
 from edge.devices.door import Door
 from edge.devices.grants import GrantBook
-from edge.devices.model import Cap, Device, when
+from edge.devices.model import Device
 from edge.devices.names import check_filters
 from edge.devices.records import (
     AddDevice,
     Added,
-    CapLine,
     DeviceDetail,
     DeviceLine,
     DeviceNamed,
     Done,
-    GrantAsked,
-    History,
-    HistoryAsked,
-    Point,
     RefusedLine,
-    SkillAsked,
-    SkillLine,
 )
 from edge.devices.registry import Registry
 from edge.protocol.discovery import native
@@ -47,7 +39,6 @@ from edge.protocol.mqtt.topics import within
 from edge.store import credentials, persons
 from edge.store import devices as table
 from edge.store.credentials import Credential
-from edge.store.readings import Reading
 
 log = logging.getLogger(__name__)
 
@@ -82,8 +73,6 @@ class DeviceService:
     ) -> None:
         self._registry, self._grants, self._door, self._bus = registry, grants, door, bus
         self._clock, self._mqtt_url, self._prefix = clock, mqtt_url, prefix
-
-    # Devices.
 
     async def prepare_add(self, call: Call[AddDevice]) -> _Adding:
         """Take the name and make the password, before the unit."""
@@ -140,7 +129,7 @@ class DeviceService:
 
     async def prepare_rotate(self, call: Call[DeviceNamed]) -> tuple[Device, str]:
         """Find the device and make the password, before the unit."""
-        return self._device(call.params.name), secrets.token_urlsafe(PASSWORD_OCTETS)
+        return self._registry.named(call.params.name), secrets.token_urlsafe(PASSWORD_OCTETS)
 
     @op(
         "device.rotate",
@@ -189,7 +178,7 @@ class DeviceService:
     @op("device.show", scope="device:read", raises=(NotFound,), wire={"edge": ("device.show",)})
     async def show(self, call: Call[DeviceNamed]) -> DeviceDetail:
         """One device: skills, topics it may use, what of its announcements was refused and why."""
-        device = self._device(call.params.name)
+        device = self._registry.named(call.params.name)
         user = self._user_of(device)
         present = device.present()
         return DeviceDetail(
@@ -206,7 +195,7 @@ class DeviceService:
             default_skill=device.default_skill(),
             publish=list(user.publish) if user else [],
             subscribe=list(user.subscribe) if user else [],
-            skills=[self._skill(cap) for cap in present],
+            skills=[skill_line(self._registry, cap) for cap in present],
             retired=sorted(cap.name for cap in device.caps.values() if not cap.present),
             unsupported={cap.name: list(cap.component.unsupported) for cap in present if cap.component.unsupported},
             refused=[
@@ -219,7 +208,7 @@ class DeviceService:
 
     async def prepare_forget(self, call: Call[DeviceNamed]) -> str:
         """Find the device, before the unit."""
-        return self._device(call.params.name).slug
+        return self._registry.named(call.params.name).slug
 
     @op(
         "device.forget",
@@ -273,134 +262,3 @@ class DeviceService:
             for topic in cap.component.topics()[0]
         }
         return sorted(topic for topic in topics - shared if any(within(topic, one) for one in own))
-
-    # Skills and capabilities.
-
-    @op("skill.list", scope="cap:read", raises=(NotFound,), wire={"edge": ("skill.list",)})
-    async def skills(self, call: Call[SkillAsked]) -> list[SkillLine]:
-        """Every skill with its latest value."""
-        asked = call.params.device
-        caps = self._device(asked).present() if asked else self._registry.caps()
-        return [self._skill(cap) for cap in caps]
-
-    def _skill(self, cap: Cap) -> SkillLine:
-        skill = self._registry.skill_of(cap)
-        what = skill.cap
-        return SkillLine(
-            id=skill.id,
-            name=f"{skill.device_name} {what.title}".strip() if what.title != skill.device_name else what.title,
-            device=skill.device,
-            aid=skill.aid,
-            kind=what.kind,
-            unit=what.unit,
-            value=skill.value,
-            at=skill.at,
-            risk=what.risk,
-            online=skill.online,
-            readable=what.readable,
-            writable=what.writable,
-            verbs=[*what.verbs],
-            options=[*what.options],
-        )
-
-    @op("cap.list", scope="cap:read", wire={"edge": ("cap.list",)})
-    async def caps(self, call: Call[Empty]) -> list[CapLine]:
-        """Every capability, its risk, and who may command it if that is high."""
-        return [self._cap(cap) for cap in self._registry.caps()]
-
-    def _cap(self, cap: Cap) -> CapLine:
-        what = cap.what
-        return CapLine(
-            id=cap.skill_id,
-            kind=what.kind,
-            value_type=what.value_type,
-            unit=what.unit,
-            risk=self._registry.routes.risk(cap),
-            readable=what.readable,
-            writable=what.writable,
-            minimum=what.minimum,
-            maximum=what.maximum,
-            options=[*what.options],
-            native=what.native,
-            granted=self._grants.of(cap.skill_id),
-        )
-
-    async def prepare_grant(self, call: Call[GrantAsked]) -> tuple[str, str]:
-        """Find the capability, before the unit."""
-        if self._registry.cap(call.params.cap) is None:
-            known = [cap.skill_id for cap in self._registry.caps() if cap.what.writable][:50]
-            raise NotFound(f"no capability {call.params.cap!r}", data={"skills": known})
-        return call.params.cap, self._agent(call.params.agent)
-
-    @op(
-        "cap.grant",
-        scope="cap:admin",
-        raises=(NotFound, InvalidParams),
-        wire={"edge": ("cap.grant",)},
-        writes=True,
-        before="prepare_grant",
-    )
-    def grant(self, call: Call[GrantAsked], unit: Unit) -> Done:
-        """Let an agent command a capability of high risk."""
-        skill, aid = call.prepared
-        table.grant(unit, skill, aid)
-        unit.after(lambda: self._grants.put(skill, aid))
-        return Done()
-
-    async def prepare_revoke(self, call: Call[GrantAsked]) -> tuple[str, str]:
-        """Spell the agent out, before the unit."""
-        return call.params.cap, self._agent(call.params.agent)
-
-    @op(
-        "cap.revoke",
-        scope="cap:admin",
-        raises=(NotFound, InvalidParams),
-        wire={"edge": ("cap.revoke",)},
-        writes=True,
-        before="prepare_revoke",
-    )
-    def revoke(self, call: Call[GrantAsked], unit: Unit) -> Done:
-        """Take a grant back."""
-        skill, aid = call.prepared
-        if not table.revoke(unit, skill, aid):
-            raise NotFound(f"{aid} has no grant for {skill}")
-        unit.after(lambda: self._grants.take(skill, aid))
-        return Done()
-
-    def _agent(self, name: str) -> str:
-        aid = (name if "." in name else f"{name}.{self._registry.issuer}").lower()
-        if not 0 < len(name) <= 253 or any(c.isspace() for c in name):
-            raise InvalidParams(f"not an agent: {name[:80]!r}")
-        return aid
-
-    # History.
-
-    @op("device.history", scope="cap:read", raises=(NotFound, InvalidParams), wire={"edge": ("device.history",)})
-    async def history(self, call: Call[HistoryAsked]) -> History:
-        """Readings of a skill after a number, oldest first."""
-        asked = call.params
-        cap = self._registry.cap(asked.skill)
-        if cap is None:
-            raise NotFound(f"no skill {asked.skill!r}")
-        if asked.limit < 1 or asked.after < 0:
-            raise InvalidParams("limit is at least 1, after at least 0")
-        limits = self._registry.limits
-        if asked.limit > limits[bounds.HISTORY_ROWS]:
-            limits.hit(bounds.HISTORY_ROWS)
-        rows = min(asked.limit, limits[bounds.HISTORY_ROWS])
-        found, onward, more = await self._registry.readings.since(cap.id, asked.after, rows, call.who.aid)
-        return History(asked.skill, [self._point(one) for one in found], onward, more)
-
-    def _point(self, one: Reading) -> Point:
-        if one.stated_us is not None:
-            at = one.stated_us or None
-        else:
-            at = when(one.at, self._clock)
-        return Point(one.seq, loads(one.value), at)
-
-    def _device(self, name: str) -> Device:
-        device = self._registry.device(name)
-        if device is None:
-            known = [one.slug for one in self._registry.devices()][:50]
-            raise NotFound(f"no device {name!r}: aun-edge device list", data={"devices": known})
-        return device

@@ -17,6 +17,7 @@ from edge.contract.principal import Principal
 from edge.contract.store import Unit
 from edge.contract.time import SECOND
 from edge.devices.alarms import Alarms
+from edge.devices.caps import CapService
 from edge.devices.gate import Gate
 from edge.devices.grants import GrantBook
 from edge.devices.history import Keeper
@@ -297,6 +298,7 @@ class House:
                 mqtt_url=lambda: self._listening.get("mqtt", ""),
                 prefix=config.devices.discovery_prefix,
             ),
+            CapService(self.registry, self.grants, self.clock),
             UserService(self.node, self.registry.names, self.gatekeeper, self.bus),
             OperatorService(self.bus, self.clock, self.limits, self._taps),
             QueueService({"node": self.node, "hot": self.hot}, self.clock, lambda: self.losses.pending, self._counted),

@@ -10,10 +10,11 @@ from typing import Any
 
 from edge.contract.event import Event
 from edge.contract.limit import Limits
-from edge.contract.op import Call, Params
+from edge.contract.op import Call, Empty, Params
 from edge.contract.principal import Kind, Principal
 from edge.contract.store import Unit
 from edge.contract.task import Order, Report
+from edge.devices.caps import CapService
 from edge.devices.gate import Gate
 from edge.devices.grants import GrantBook
 from edge.devices.intake import Intake
@@ -75,6 +76,7 @@ class House:
         self.service = DeviceService(
             self.registry, self.grants, self.gatekeeper, self.bus, clock, mqtt_url=lambda: "mqtt://127.0.0.1:1883"
         )
+        self.caps = CapService(self.registry, self.grants, clock)
         self.operator = OperatorService(self.bus, clock, limits, self.taps)
         self.tasks = Tasks()
         self.gate.report_to(self.tasks)
@@ -92,10 +94,8 @@ class House:
 
     async def call(self, operation: str, params: Params | None = None, who: Principal = OPERATOR) -> Any:
         """Run one operation as the dispatcher does: `before`, then the unit or the coroutine."""
-        from edge.contract.op import Empty
-
         call: Call[Any] = Call(who=who, op=operation, params=params or Empty())
-        for service in (self.service, self.operator):
+        for service in (self.service, self.caps, self.operator):
             for name in dir(service):
                 method = getattr(service, name)
                 mark = getattr(method, "__op__", None)
@@ -169,3 +169,11 @@ async def house(
         database(folder, "hot", clock, fanout=hub.publish, wear_window_us=wear_window_us) as hot,
     ):
         yield await House(clock, node, hot, hub, limits or Limits()).start()
+
+
+async def door(h: House) -> Principal:
+    """A device with a lock, announced: the only thing in the house that is of high risk."""
+    who = await h.add("door")
+    lock = {"name": None, "stat_t": "door/state", "cmd_t": "door/set", "dev": {"ids": ["x"], "name": "Front door"}}
+    await h.say(who, "homeassistant/lock/door/config", lock, retain=True)
+    return who
