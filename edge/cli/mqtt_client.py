@@ -15,8 +15,10 @@ from typing import TypeVar
 from urllib.parse import urlsplit
 
 from edge.cli import password
+from edge.cli.ask import ask
 from edge.cli.failure import Exit, Failure
 from edge.cli.places import ready
+from edge.contract.errors import EdgeError
 from edge.protocol.mqtt import codec
 from edge.protocol.mqtt.codec import (
     V5,
@@ -104,9 +106,6 @@ def subscribe(options: Namespace, heard: Heard) -> None:
 def refusal(reason: int, what: str, user: str) -> Failure:
     """A refusal in the node's words. `what` was refused, if it is a matter of rights."""
     word = Reason(reason).name.lower().replace("_", " ")
-    if reason == Reason.BAD_USER_OR_PASSWORD:
-        step = f"aun-edge device rotate {user}, or aun-edge mqtt user password {user}, gives it another password"
-        return Failure(f"the node refused: {word}", next_step=step, code=Exit.NOT_PERMITTED)
     if reason in (Reason.NOT_AUTHORIZED, Reason.UNSPECIFIED_ERROR):
         step = f"aun-edge device show {user}, or aun-edge mqtt user list, says what it may use"
         return Failure(f"{what}: {word} (0x{reason:02x})", next_step=step, code=Exit.NOT_PERMITTED)
@@ -210,6 +209,15 @@ class Door:
             return octets
 
 
+def _versions(options: Namespace) -> tuple[int, ...]:
+    """Which to try. amqtt does not answer to 5 at all, and keeps whoever asks waiting until it is cut off."""
+    try:
+        engine = ask(options.state_dir, "status")["mqtt"]["engine"]
+    except (Failure, EdgeError):
+        engine = ""
+    return (V311,) if engine == "amqtt" else (V5, V311)
+
+
 @contextmanager
 def _connected(options: Namespace) -> Iterator[Door]:
     """Logged in, with 5 or else with 3.1.1."""
@@ -221,12 +229,18 @@ def _connected(options: Namespace) -> Iterator[Door]:
         raise Failure("the node has no plain MQTT door", next_step="aun-edge config get mqtt.listen")
     url = urlsplit(where)
     user, secret = options.username, password.from_file(options.password_file)
-    for version in (V5, V311):
+    for version in _versions(options):
         door = Door(url.hostname or "127.0.0.1", url.port or 1883, user, version)
         try:
             reason = door.login(secret)
             if reason is None:
                 continue
+            if reason in (Reason.BAD_USER_OR_PASSWORD, Reason.NOT_AUTHORIZED):
+                step = (
+                    f"aun-edge device rotate {user}, or aun-edge mqtt user password {user}, gives it another password"
+                )
+                what = f"the node refused {user}: {Reason(reason).name.lower().replace('_', ' ')}"
+                raise Failure(what, next_step=step, code=Exit.NOT_PERMITTED)
             if reason:
                 raise refusal(reason, f"{user} is not let in", user)
             yield door

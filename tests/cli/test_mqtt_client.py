@@ -5,6 +5,7 @@ import socket
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 
 from edge.cli import mqtt_client
 from edge.cli.main import main
+from tests.support.process import NodeProcess
 
 Verb = Callable[..., tuple[int, str, str]]
 Asked = Callable[..., Any]
@@ -141,7 +143,7 @@ def test_an_engine_that_knows_only_3_1_1_is_spoken_to_in_that(
         ([FIVE, b"\xe0\x01\x95"], 1, "packet too large (0x95)"),
         ([FIVE, b"\xe0\x01\x8b"], 75, "server shutting down (0x8b)"),
         ([b"\x20\x03\x00\x89\x00"], 75, "server busy (0x89)"),
-        ([b"\x20\x03\x00\x87\x00"], 4, "bob is not let in: not authorized (0x87)"),
+        ([b"\x20\x03\x00\x87\x00"], 4, "the node refused bob: not authorized"),
         ([FIVE, b"\xff\xff\xff\xff\xff\xff"], 75, "MQTT failed"),
     ],
 )
@@ -170,3 +172,17 @@ def test_who_listens_asks_whether_a_silent_node_is_there(
         assert at(server.port, tmp_path, "sub", "a/#") == 75
     assert b"\xc0\x00" in b"".join(server.heard)
     assert "the node does not answer" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(find_spec("amqtt") is None, reason="needs the extra amqtt")
+def test_amqtt_is_spoken_to_in_its_only_version_at_once(tmp_path: Path) -> None:
+    with NodeProcess(tmp_path / "state", "--set", "mqtt.engine=amqtt") as node:
+        made = node.cli("device", "add", "porch")
+        line = ["mqtt", "pub", "porch/x", "1", "--username", "porch", "--password-file", "-"]
+        taken = node.run(*line, input_text=made["password"])
+        assert taken.returncode == 0
+        assert "no word for a refusal" in taken.stderr
+        assert "mqtt.connect_s" not in node.cli("status")["limit_hits"], "nothing waited to be cut off"
+        refused = node.run(*line, input_text="wrong")
+        assert refused.returncode == 4
+        assert "next: aun-edge device rotate porch" in refused.stderr
