@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import ssl
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, closing, nullcontext
 from pathlib import Path
 
 import pytest
@@ -108,12 +108,12 @@ async def test_https_is_served_with_our_own_authority_and_reloaded_without_a_dro
             return await reader.readline()
 
         reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=trust, server_hostname="edge.test")
-        assert (await talk(reader, writer)).startswith(b"HTTP/1.1 200")
-        assert not await node.house.renewal.look()
-        node.house.renewal._names.append("box.lan")
-        assert await node.house.renewal.look()
-        other = await asyncio.open_connection("127.0.0.1", port, ssl=trust, server_hostname="box.lan")
-        assert (await talk(*other)).startswith(b"HTTP/1.1 200")
-        assert not writer.is_closing()
-        for one in (writer, other[1]):
-            one.close()
+        with closing(writer):
+            assert (await talk(reader, writer)).startswith(b"HTTP/1.1 200")
+            assert not await node.house.renewal.look()
+            node.house.renewal._names.append("box.lan")
+            assert await node.house.renewal.look()
+            reader, fresh = await asyncio.open_connection("127.0.0.1", port, ssl=trust, server_hostname="box.lan")
+            with closing(fresh):
+                assert (await talk(reader, fresh)).startswith(b"HTTP/1.1 200")
+                assert not writer.is_closing()
