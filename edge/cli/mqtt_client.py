@@ -209,13 +209,12 @@ class Door:
             return octets
 
 
-def _versions(options: Namespace) -> tuple[int, ...]:
-    """Which to try. amqtt does not answer to 5 at all, and keeps whoever asks waiting until it is cut off."""
+def _engine(options: Namespace) -> str:
+    """The node's engine, "" if it does not say so."""
     try:
-        engine = ask(options.state_dir, "status")["mqtt"]["engine"]
+        return str(ask(options.state_dir, "status")["mqtt"]["engine"])
     except (Failure, EdgeError):
-        engine = ""
-    return (V311,) if engine == "amqtt" else (V5, V311)
+        return ""
 
 
 @contextmanager
@@ -225,11 +224,17 @@ def _connected(options: Namespace) -> Iterator[Door]:
         step = "--password-file FILE; `-` is standard input"
         raise Failure("--username needs --password-file", next_step=step, code=Exit.USAGE)
     where = ready(options.state_dir)["endpoints"].get("mqtt", "")
+    engine = _engine(options)
+    if engine == "external":
+        step = (
+            "try the user there, for example with mosquitto_pub; the address is mqtt.external in aun-edge config list"
+        )
+        raise Failure("devices connect to a broker of your own", next_step=step)
     if not where:
         raise Failure("the node has no plain MQTT door", next_step="aun-edge config get mqtt.listen")
     url = urlsplit(where)
     user, secret = options.username, password.from_file(options.password_file)
-    for version in _versions(options):
+    for version in (V311,) if engine == "amqtt" else (V5, V311):  # amqtt lets version 5 wait for an answer for ever
         door = Door(url.hostname or "127.0.0.1", url.port or 1883, user, version)
         try:
             reason = door.login(secret)

@@ -90,7 +90,8 @@ def _told(options: Namespace, changes: Mapping[str, str | None]) -> str:
         answer = ask(options.state_dir, "config.reload")
     except (NotRunning, MethodNotFound):
         return "in force at the next start"
-    waiting = [key for key in changes if key in answer["next_start"]]
+    later = tuple(answer["next_start"])  # a table is one setting: its keys follow after a dot
+    waiting = [key for key in changes if key in later or key.startswith(tuple(f"{one}." for one in later))]
     return f"in force at the next start: {', '.join(waiting)}" if waiting else "in force now"
 
 

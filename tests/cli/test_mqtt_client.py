@@ -186,3 +186,13 @@ def test_amqtt_is_spoken_to_in_its_only_version_at_once(tmp_path: Path) -> None:
         refused = node.run(*line, input_text="wrong")
         assert refused.returncode == 4
         assert "next: aun-edge device rotate porch" in refused.stderr
+
+
+def test_a_user_of_another_broker_is_tried_there(tmp_path: Path) -> None:
+    engine = ["--set", "mqtt.engine=external", "--set", "mqtt.external.host=127.0.0.1", "--set", "mqtt.external.port=1"]
+    with NodeProcess(tmp_path / "state", *engine) as node:
+        done = node.run("mqtt", "pub", "a", "x", "--username", "bob", "--password-file", "-", input_text="secret")
+        assert done.returncode == 1
+        assert "devices connect to a broker of your own" in done.stderr
+        said = node.run("config", "set", "mqtt.external.principals.pump=pump").stdout
+        assert "in force at the next start: mqtt.external.principals.pump" in said
