@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import json
 import os
 import random
 import time
@@ -29,13 +28,6 @@ CLIENTS = 200
 MINUTES = float(os.environ.get("AUN_EDGE_SOAK_MINUTES") or 3)
 WARM = 1 / 2
 """The part of the time in which caches fill. `LIMITS` brings each that is kept for minutes to rest within it."""
-RUSH = 1 / 2
-LONGEST_RUSH_S = 45
-"""The part of the warm time, and at most how long, in which everybody comes at once and nobody pauses: what the most
-work in hand takes is taken then. A stall of a busy machine brings many answers due at once too, and would look like
-growth."""
-AT_ONCE = 8
-"""Requests that a client in a rush has on their way."""
 GROWTH = 0.01
 """Of private memory, a minute, in a run that is long enough to tell."""
 NOISE = 0.04
@@ -65,7 +57,6 @@ class Crowd:
     def __init__(self, agents: list[Agent], seconds: float) -> None:
         self.agents, self.began = agents, time.monotonic()
         self.until = self.began + seconds
-        self.rush_until = self.began + min(seconds * WARM * RUSH, LONGEST_RUSH_S)
         self.done: Counter[str] = Counter()
         self.acked: dict[tuple[str, str], int] = {}
         self._numbers = itertools.count()
@@ -77,7 +68,6 @@ class Crowd:
     async def live(self, number: int) -> None:
         """One client: come, catch up, talk, go, one way or the other; again until the time is up."""
         choose, me = random.Random(number), self.agents[number]
-        await self._rush(me, choose)
         while not self.over:
             try:
                 async with me.connected(peer_pull=choose.random() < 0.8) as wire:
@@ -89,31 +79,6 @@ class Crowd:
                 pass
             self.done["visits"] += 1
             await asyncio.sleep(choose.random())
-
-    async def _rush(self, me: Agent, choose: random.Random) -> None:
-        """Come when everybody comes, and never wait for an answer before asking again."""
-        while time.monotonic() < self.rush_until:
-            try:
-                async with me.connected() as wire:
-                    for _ in range(choose.randrange(5, 15)):
-                        await self._at_once(wire, choose)
-                self.done["rushed"] += 1
-            except (ConnectionClosed, OSError):  # a handshake that had to wait too long here
-                self.done["turned away"] += 1
-
-    async def _at_once(self, wire: Socket, choose: random.Random) -> None:
-        for number in range(AT_ONCE):
-            to, mode = choose.choice(self.agents).aid, choose.choice(["fanout", "queue"])
-            params = {"to": to, "payload": {"text": "x" * choose.randrange(10, 2_000)}, "delivery_mode": mode}
-            ask = (
-                {"method": "message.send", "params": params}
-                if number % 2
-                else {"method": "message.pull", "params": {"limit": 5}}
-            )
-            await wire.ws.send(json.dumps({"jsonrpc": "2.0", "id": f"rush-{number}", **ask}))
-        left = AT_ONCE
-        while left:
-            left -= "id" in json.loads(await wire.ws.recv())
 
     async def _talk(self, wire: Socket, me: Agent, choose: random.Random) -> None:
         for _ in range(choose.randrange(2, 10)):
