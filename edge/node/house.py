@@ -71,7 +71,7 @@ from edge.system.clock import SystemClock
 from edge.transports.ctl import ControlSocket
 from edge.transports.http import a2a, agent_md, aun, health, pki
 from edge.transports.http.app import build_app
-from edge.transports.http.listener import Terms
+from edge.transports.http.bounded import Terms
 
 log = logging.getLogger(__name__)
 

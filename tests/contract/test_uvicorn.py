@@ -1,4 +1,4 @@
-"""The names of uvicorn and websockets that `edge.transports.http.listener` builds on (design D2)."""
+"""The names of uvicorn and websockets that `edge.transports.http` builds on (design D2)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from websockets.server import ServerProtocol
 
 from edge.contract.limit import Limits
 from edge.system.ports import bind_tcp
-from edge.transports.http.listener import Listener, Terms
+from edge.transports.http.bounded import Terms
+from edge.transports.http.listener import Listener
 from tests.support.clock import FakeClock
 
 CONFIG = {

@@ -36,7 +36,8 @@ from edge.store.keyring import Identity, load_identity
 from edge.system.ports import bind_tcp
 from edge.transports.http import agent_md, aun, health, pki
 from edge.transports.http.app import build_app
-from edge.transports.http.listener import Listener, Terms
+from edge.transports.http.bounded import Terms
+from edge.transports.http.listener import Listener
 from tests.support.clock import FakeClock
 from tests.support.store import database
 

@@ -29,7 +29,8 @@ from edge.session.limiter import Limiter
 from edge.system.ports import bind_tcp
 from edge.transports.http import aun, health
 from edge.transports.http.app import build_app
-from edge.transports.http.listener import Listener, Terms
+from edge.transports.http.bounded import Terms
+from edge.transports.http.listener import Listener
 from tests.support.clock import FakeClock
 
 ISSUER = "edge.test"

@@ -13,7 +13,7 @@ from websockets.frames import Opcode
 
 from edge.contract.time import SECOND
 from edge.transports.http.aun import MESSAGE
-from edge.transports.http.listener import SLICE
+from edge.transports.http.websocket import SLICE
 from tests.support.sessions import Caller, dial, gateway, until
 
 
