@@ -159,6 +159,8 @@ class Delivery(Core):
         session.enqueue(out)
         if session.durable:
             self.journal.outgoing(session, out)
+            if conn is not None and self.journal.refused:
+                self.dirty.append(conn)  # it may overtake what the store refuses
         while (over := session.overflow(self.bounds)) is not None:
             gone, limit = over
             self.limits.hit(limit)

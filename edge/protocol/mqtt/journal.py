@@ -203,6 +203,11 @@ class Journal:
         return self._failed is not None and not self._busy and self._noted
 
     @property
+    def refused(self) -> bool:
+        """The store takes alarms at most, as far as is known: what it refused last is still to be written."""
+        return self._failed is not None and (self._busy or self._noted)
+
+    @property
     def idle(self) -> bool:
         """Nothing noted and nothing under way."""
         return not self._busy and not self._noted

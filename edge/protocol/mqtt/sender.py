@@ -11,6 +11,7 @@ from edge.protocol.mqtt.codec import V311
 from edge.protocol.mqtt.deadlines import Deadline
 from edge.protocol.mqtt.message import Message
 from edge.protocol.mqtt.reasons import Reason
+from edge.protocol.mqtt.router import ALARM
 from edge.protocol.mqtt.session import HELD, READY, RELEASED, SENT, Outgoing, Session, Subscription
 from edge.protocol.mqtt.wire import State, Wire
 
@@ -187,7 +188,7 @@ class Sender:
     def _pump_one(self, session: Session) -> bool:
         if self._backlog:
             return self._pump_backlog(session, self._backlog)
-        following = session.next()
+        following = session.next(ALARM if session.durable and self.broker.journal.refused else 0)
         if following is not None:
             self.broker.launched(session, following)
             return True
@@ -208,8 +209,12 @@ class Sender:
 
     def durable(self, out: Outgoing) -> None:
         """A message that waited for the disk may be sent."""
-        if self.state is State.OPEN and not (self._backlog and out in self._backlog):
+        if self.state is State.OPEN and not self.resuming(out):
             self.send_outgoing(out)
+
+    def resuming(self, out: Outgoing) -> bool:
+        """Whether a message is one of those that an earlier connection left in flight and this one has yet to send."""
+        return self._backlog is not None and out in self._backlog
 
     @property
     def searches(self) -> int:

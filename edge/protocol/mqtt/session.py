@@ -129,6 +129,10 @@ class Receiver(Protocol):
         """A message that waited for the disk may be sent."""
         ...
 
+    def resuming(self, out: Outgoing) -> bool:
+        """Whether a message is one of those that an earlier connection left in flight and this one has yet to send."""
+        ...
+
     def flush(self) -> None:
         """Hand everything to the wire, in one piece."""
         ...
@@ -226,14 +230,37 @@ class Session:
         out.state = READY
         inflight[packet_id] = out
 
-    def next(self) -> Outgoing | None:
-        """The next message of the queue, now in flight; None when nothing waits or the window is full."""
-        if not self.queue or len(self.inflight) >= self.window:
+    def next(self, least: int = 0) -> Outgoing | None:
+        """The next message of the queue, now in flight; None when nothing waits or the window is full.
+
+        The store takes messages of class `least` and above: nothing else can be sent with QoS 2. What can, goes before
+        it, unless it is of the same topic (MQTT §4.6).
+        """
+        queue = self.queue
+        if not queue or len(self.inflight) >= self.window:
             return None
-        out = self.queue.popleft()
+        if least:
+            at = _sendable(queue, least)
+            if at is None:
+                return None
+            out = queue[at]
+            del queue[at]
+        else:
+            out = queue.popleft()
         self.queue_octets -= out.message.octets
         self.launch(out)
         return out
+
+    def give_back(self, out: Outgoing) -> None:
+        """Let a message that was held in flight and never sent wait again, before everything that waits."""
+        if self.inflight.get(out.packet_id) is not out:
+            return  # it was given up meanwhile
+        del self.inflight[out.packet_id]
+        out.packet_id, out.state = 0, WAITING
+        if self.queue is None:
+            self.queue = deque()
+        self.queue.appendleft(out)
+        self.queue_octets += out.message.octets
 
     def withdraw(self) -> list[Outgoing]:
         """Give up what the client may not read (any more), waiting or in flight.
@@ -308,3 +335,14 @@ class Session:
         if message is not None:
             self.unreleased_octets -= message.octets + UNRELEASED_COST
         return message
+
+
+def _sendable(queue: deque[Outgoing], least: int) -> int | None:
+    """The first message that can be sent while the store takes only messages of class `least` and above."""
+    waiting: set[str] = set()
+    for at, out in enumerate(queue):
+        topic = out.message.publish.topic
+        if topic not in waiting and (out.qos == 1 or out.message.rank >= least):
+            return at
+        waiting.add(topic)
+    return None

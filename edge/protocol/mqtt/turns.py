@@ -44,10 +44,13 @@ class Turns(Delivery):
         if self.journal.failing and self.retrying is None:
             self.retrying = self.deadlines.at(self.journal.retry_us, self._retry)
         dirty, self.dirty = self.dirty, []
+        unsent = len(self._unsent)
         for sender in dirty:
             sender.flush()
             if sender.stalled:
                 sender.pump()
+        if len(self._unsent) > unsent:
+            self.need_turn()
         self.moment = None
 
     def _await_journal(self) -> None:
@@ -66,6 +69,7 @@ class Turns(Delivery):
         for connection in [one for one in self.connections if one.owed]:
             self.count("closed.store_well_again")
             connection.close(Reason.SERVER_BUSY, "send again what was not acked")
+        self.dirty += [one for one in self.connections if one.stalled]
 
     def _retry(self) -> None:
         """Try the store again: the turn that follows hands over what it refused."""
@@ -168,13 +172,33 @@ class Turns(Delivery):
     def _durable(self, unsent: list[tuple[Session, Outgoing]], error: BaseException | None) -> None:
         """Packet ids of QoS 2 are on disk: publish. If they are not, they wait for the next commit."""
         if error is not None:
-            self._unsent += unsent
+            self._give_way(unsent)
             return
         for session, out in unsent:
+            if session.inflight.get(out.packet_id) is not out:
+                continue  # it was given up meanwhile
             out.state = READY
             if session.conn is not None:
                 session.conn.durable(out)
         self.need_turn()
+
+    def _give_way(self, unsent: list[tuple[Session, Outgoing]]) -> None:
+        """What the store refuses waits for the next try; where it fills a window, outside of that, so that alarms go
+        through. What a new connection has yet to take up stays in its place."""
+        full = {session for session, _ in unsent if len(session.inflight) >= session.window}
+        kept: list[tuple[Session, Outgoing]] = []
+        open_again: set[Session] = set()
+        for session, out in reversed(unsent):
+            conn = session.conn
+            if session not in full or out.message.rank == ALARM or (conn is not None and conn.resuming(out)):
+                kept.append((session, out))
+            else:
+                session.give_back(out)
+                open_again.add(session)
+        self._unsent += reversed(kept)
+        if open_again:
+            self.dirty += [session.conn for session in open_again if session.conn is not None]
+            self.need_turn()
 
     def declare(self) -> None:
         """Losses go to the ledger now. Before the store closes."""
