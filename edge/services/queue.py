@@ -89,6 +89,7 @@ REASONS = {
     "the_incarnation_file_is_gone": "as above, seen at the start",
     "the_file_is_behind_its_mark": "as above, seen at the start",
     "its_wal_is_gone": "a database lost its last commits, seen at the start",
+    "its_wal_is_damaged": "a database hid its last commits behind damage, seen at the start",
     "its_wal_is_empty": "a database lost its last commits, seen at the start",
     "its_wal_is_shorter_than_marked": "a database lost its last commits, seen at the start",
 }
