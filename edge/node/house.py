@@ -138,7 +138,7 @@ class House:
 
     async def open(self, asked: Asked) -> None:
         """Open the files, build what stands on them, load what they hold. Raises `IdentityError`."""
-        await asyncio.gather(self.node.open(), self.hot.open())
+        await self._open_files()
         await self.boots.start()
         self._closers.append(self.boots.stop)
         now_us, unsure_us = self.clock.wall(self.clock.now())
@@ -152,6 +152,14 @@ class House:
         )
         self._build(asked)
         await self._load()
+
+    async def _open_files(self) -> None:
+        """Both or none: one that cannot be used leaves the other as a clean stop does."""
+        files = (self.node, self.hot)
+        for outcome in await asyncio.gather(*(one.open() for one in files), return_exceptions=True):
+            if isinstance(outcome, BaseException):
+                await asyncio.gather(*(one.close() for one in files))
+                raise outcome
 
     def _build(self, asked: Asked) -> None:
         """Make every part and hand down the ports, in the order of the layers."""

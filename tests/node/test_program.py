@@ -111,6 +111,11 @@ def test_a_step_back_by_one_release_starts_and_a_longer_one_says_what_to_do(tmp_
         said = node.log[node.log.rindex("the node does not start") :]
         assert "next: install the newer release again" in said
         assert "Traceback" not in said
+        assert list((tmp_path / "s" / "store").glob("*-wal")) == [], "the other file was closed in order"
+        _change(tmp_path / "s", "UPDATE meta SET value = 0 WHERE name = 'schema_oldest'")
+        node.start()
+        assert "may have lost commits" not in node.log
+        assert node.stop() == 0
 
 
 def test_a_schema_change_that_fails_says_what_to_do(tmp_path: Path) -> None:
