@@ -109,21 +109,22 @@ class Database:
         now = self._clock.now()
         stamp = f"{now.boot}-{now.mono_us // SECOND}"
         had_wal = Path(f"{self.path}-wal").exists()
-        cut = opening.cut_off(self.path) if had_wal else 0
-        if cut:
-            opening.keep_log(self.path, self._quarantine, stamp)
+        cut = opening.cut_off(self.path) if had_wal else opening.Cut()
+        if cut.commits:
+            cut = opening.keep_log(self.path, self._quarantine, stamp, cut)
         mark = self._marks.mark(self.name)
         conn, self.damage = opening.sound(self.path, mark, self._quarantine, stamp, synchronous=self._synchronous)
         index = wal.Index(self.path)
         try:
-            conn, found = self._prepare(conn, index, had_wal and not self.damage, 0 if self.damage else cut)
+            conn, found = self._prepare(conn, index, had_wal and not self.damage, opening.Cut() if self.damage else cut)
         except sqlite3.DatabaseError as error:
             if self.damage or not opening.damaged(error):
                 raise
             self.damage = str(error)
             opening.put_aside(self.path, self._quarantine, stamp)
             index = wal.Index(self.path)
-            conn, found = self._prepare(open_writer(self.path, synchronous=self._synchronous), index, False, 0)
+            fresh = open_writer(self.path, synchronous=self._synchronous)
+            conn, found = self._prepare(fresh, index, False, opening.Cut())
         self._compare(found)
         if found.cut:
             logger.error("%s: %d commits or more are behind a damaged place of its log", self.name, found.cut)
@@ -138,7 +139,7 @@ class Database:
         self._writer, self._readers = writer, readers
 
     def _prepare(
-        self, conn: sqlite3.Connection, index: wal.Index, had_wal: bool, cut: int
+        self, conn: sqlite3.Connection, index: wal.Index, had_wal: bool, cut: opening.Cut
     ) -> tuple[sqlite3.Connection, Found]:
         """Migrate, and read what the file says of itself; connection and index are closed when that fails."""
         try:

@@ -38,13 +38,14 @@ class Mark(msgspec.Struct, frozen=True):
 
 class Found(msgspec.Struct, frozen=True):
     """What a file is like now. `wal`: was there a WAL file before it was opened? `cut`: how many commits, at least, are
-    behind a damaged place of it."""
+    behind a damaged place of it; `spared`: it was damaged, but the database has all of it."""
 
     generation: int
     incarnation: int
     state: State
     wal: bool
     cut: int = 0
+    spared: bool = False
 
 
 class _Record(msgspec.Struct):
@@ -122,7 +123,7 @@ class Marks:
             return "the incarnation file is gone" if self._lost and found.generation else ""
         if found.generation < mark.generation:
             return "the file is behind its mark"
-        if mark.clean:
+        if mark.clean or found.spared:
             return ""
         if not found.wal:
             return "its WAL is gone"

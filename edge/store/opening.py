@@ -11,19 +11,23 @@ import shutil
 import sqlite3
 from contextlib import closing
 from pathlib import Path
-from typing import cast
+from typing import NamedTuple, cast
 
 from edge.store import wal
 from edge.store.ballast import Ballast
 from edge.store.connection import PAGE, open_reader, open_writer, primary
 from edge.store.marks import Found, Mark
 from edge.store.migration import statements
+from edge.store.room import free
 from edge.system.files import sync_directory
 
 logger = logging.getLogger(__name__)
 
 CHECK_OCTETS = 32 << 20
 """A larger file is not read whole after an unclean stop: the start must stay quick. Damage shows when it is read."""
+
+KEEP_FREE = 16 << 20
+"""A copy of a damaged log leaves so much room to the node that is to start."""
 
 _DAMAGED = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 _NO_ROOM = frozenset({sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN})
@@ -126,16 +130,40 @@ def put_aside(path: Path, quarantine: Path, stamp: str) -> Path:
     return folder
 
 
-def keep_log(path: Path, quarantine: Path, stamp: str) -> None:
-    """Copy a damaged log to a folder of its own, before anybody writes to it."""
-    folder = quarantine / f"{path.stem}-log-{stamp}"
+def keep_log(path: Path, quarantine: Path, stamp: str, cut: Cut) -> Cut:
+    """Keep a damaged log in a folder of its own, before anybody writes to it; what of `cut` is so then.
+
+    A copy, when there is room for one; the log itself when the database has all of it, because with what can be read
+    of it SQLite would put old pages in the place of new ones.
+    """
+    log, folder = Path(f"{path}-wal"), quarantine / f"{path.stem}-log-{stamp}"
     try:
+        if not cut.spared and free(path.parent) < log.stat().st_size + KEEP_FREE:
+            logger.error("%s: no room for a copy of its damaged log", path.name)
+            return cut
         folder.mkdir(parents=True, mode=0o700, exist_ok=True)
-        shutil.copyfile(f"{path}-wal", folder / f"{path.name}-wal")
+        if cut.spared:
+            Path(f"{path}-shm").unlink(missing_ok=True)
+            log.replace(folder / log.name)
+            sync_directory(folder)
+            sync_directory(path.parent)
+        else:
+            shutil.copyfile(log, folder / log.name)
     except OSError as error:
-        logger.error("%s: its damaged log cannot be copied: %s", path.name, error)
-    else:
-        logger.error("%s: a copy of its damaged log is in %s", path.name, folder)
+        logger.error("%s: its damaged log cannot be kept: %s", path.name, error)
+        return Cut(cut.commits, spared=cut.spared and _dropped(log))
+    logger.error("%s: its damaged log is in %s", path.name, folder)
+    return cut
+
+
+def _dropped(log: Path) -> bool:
+    """A log that nobody needs and that cannot be kept is removed; whether that is done."""
+    try:
+        log.unlink(missing_ok=True)
+    except OSError as error:
+        logger.error("%s: it cannot be removed: %s", log.name, error)
+        return False
+    return True
 
 
 def bring_in(conn: sqlite3.Connection, path: Path) -> None:
@@ -146,25 +174,37 @@ def bring_in(conn: sqlite3.Connection, path: Path) -> None:
         logger.error("%s: its damaged log stays: %s", path.name, error)
 
 
-def cut_off(path: Path) -> int:
-    """How many commits are behind a damaged place of a file's log, before anybody writes to it; 0: none, or unknown."""
+class Cut(NamedTuple):
+    """What damage to a log does: it hides so many commits (0: none, or unknown); `spared`: none of them is lost, the
+    database has them all."""
+
+    commits: int = 0
+    spared: bool = False
+
+
+def cut_off(path: Path) -> Cut:
+    """What a damaged place of a file's log hides, before anybody opens the file."""
     index = wal.Index(path)
     try:
+        done = wal.brought_in(path)
         with closing(open_reader(path)) as conn:
             conn.execute("SELECT count(*) FROM sqlite_master").fetchone()
             frames = index.state().frames
-        return wal.cut_off(path, frames, PAGE)
+        cut = wal.cut_off(path, frames, PAGE)
     except UNUSABLE as error:
         logger.debug("%s: its log cannot be looked at: %s", path.name, error)
-        return 0
+        return Cut()
     finally:
         index.close()
+    if done.frames > frames and cut.last.get(done.salt) == done.frames:
+        return Cut(max(1, cut.commits), spared=True)
+    return Cut(cut.commits)
 
 
-def look(conn: sqlite3.Connection, index: wal.Index, had_wal: bool, cut: int) -> Found:
+def look(conn: sqlite3.Connection, index: wal.Index, had_wal: bool, cut: Cut) -> Found:
     """What the file says about itself, for the comparison with its mark."""
     generation, incarnation = get(conn, "generation"), get(conn, "incarnation")
-    return Found(generation, incarnation, index.state(), had_wal, cut)
+    return Found(generation, incarnation, index.state(), had_wal, 0 if cut.spared else cut.commits, cut.spared)
 
 
 def get(conn: sqlite3.Connection, name: str) -> int:

@@ -1,7 +1,7 @@
 """What the write-ahead log looks like from outside SQLite: salts and frames (sqlite.org/walformat.html).
 
-`Index` reads the 48-byte header of the wal-index while the file is open; `cut_off` reads what of the log SQLite left
-unread when it opened the file. Both only look.
+`Index` reads the 48-byte header of the wal-index while the file is open, `brought_in` what the last program left of the
+wal-index before it is; `cut_off` reads what of the log SQLite left unread when it opened the file. All only look.
 """
 
 from __future__ import annotations
@@ -59,6 +59,29 @@ class Index:
             self._file = None
 
 
+_CHECKPOINTED = struct.Struct("=96xI28xI")
+"""Behind the two copies of the header: frames that are in the database, and frames that a checkpoint has begun with."""
+
+
+def brought_in(path: Path) -> State:
+    """Salts and committed frames of the log that was in use when the last program ended, when the database had all of
+    them; else, or when it is not known, (b"", 0). Before anybody opens the file: SQLite begins its index anew.
+
+    A checkpoint counts its frames after they are synced, in the sector where the salts are: what a power cut leaves of
+    the index may be old, but it was so. Raises `OSError`.
+    """
+    index = Path(f"{path}-shm")
+    if not index.exists():
+        return State(b"", 0)
+    with index.open("rb") as file:
+        head = file.read(_CHECKPOINTED.size)
+    if len(head) < _CHECKPOINTED.size:
+        return State(b"", 0)
+    _, _, _, _, _, frames, _, salt = _INDEX_HEADER.unpack_from(head)
+    same = head[: _INDEX_HEADER.size] == head[_INDEX_HEADER.size : 2 * _INDEX_HEADER.size]
+    return State(salt, frames) if same and _CHECKPOINTED.unpack(head) == (frames, frames) else State(b"", 0)
+
+
 _FILE_HEADER = struct.Struct(">III4x8s8s")
 """magic, version, page size, (checkpoints), salt, checksum."""
 _FRAME_HEADER = struct.Struct(">4xI8s8s")
@@ -67,8 +90,16 @@ _ORDER = {0x377F0682: "<", 0x377F0683: ">"}
 """By magic, the byte order of the words that a checksum is made of: that of the machine that wrote the log."""
 
 
-def cut_off(path: Path, frames: int, page: int) -> int:
-    """How many commits that were on disk lie behind the place where SQLite stopped reading a log, after `frames`.
+class Cut(NamedTuple):
+    """So many commits that were on disk are hidden by damage; `last` is the number of the last frame of each salt
+    behind what SQLite read."""
+
+    commits: int
+    last: dict[bytes, int]
+
+
+def cut_off(path: Path, frames: int, page: int) -> Cut:
+    """What lies behind the place where SQLite stopped reading a log, after `frames`.
 
     `page` is the size of a page. SQLite takes the first frame that it cannot verify for the end. A power cut leaves the
     log so; but where damage made a frame unreadable, frames of the same log go on behind it. With `synchronous=FULL` a
@@ -77,29 +108,32 @@ def cut_off(path: Path, frames: int, page: int) -> int:
     Raises `OSError`.
     """
     size = _FRAME_HEADER.size + page
-    with Path(f"{path}-wal").open("rb") as file:
-        header = file.read(_FILE_HEADER.size)
-        file.seek(_FILE_HEADER.size + frames * size)
-        log = file.read()
-    if len(header) < _FILE_HEADER.size:
-        return 0
-    magic, _, _, wanted, checksum = _FILE_HEADER.unpack(header)
-    order = _ORDER.get(magic, "")
-    if not order or _checksum(order, bytes(8), header[:24]) != checksum:
-        order, wanted = "<" if sys.byteorder == "little" else ">", b""  # whose log it was, nobody knows any more
     most = commits = 0
     salt = before = b""
-    for start in range(0, len(log) - size + 1, size):
-        last, (ends, salt, checksum) = salt, _FRAME_HEADER.unpack_from(log, start)
-        if wanted and salt != wanted:
-            commits = 0
-            continue
-        if salt != last or _checksum(order, before, log[start : start + 8], log[start + 24 : start + size]) != checksum:
-            commits = 0
-        commits += ends > 0
-        most = max(most, commits - 1)
-        before = checksum
-    return most
+    numbers: dict[bytes, int] = {}
+    with Path(f"{path}-wal").open("rb") as file:
+        header = file.read(_FILE_HEADER.size)
+        if len(header) < _FILE_HEADER.size:
+            return Cut(0, numbers)
+        magic, _, _, wanted, checksum = _FILE_HEADER.unpack(header)
+        order = _ORDER.get(magic, "")
+        if not order or _checksum(order, bytes(8), header[:24]) != checksum:
+            order, wanted = "<" if sys.byteorder == "little" else ">", b""  # whose log it was, nobody knows any more
+        file.seek(_FILE_HEADER.size + frames * size)
+        number = frames
+        while len(frame := file.read(size)) == size:
+            last, (ends, salt, checksum) = salt, _FRAME_HEADER.unpack_from(frame)
+            number += 1
+            numbers[salt] = number
+            if wanted and salt != wanted:
+                commits = 0
+                continue
+            if salt != last or _checksum(order, before, frame[:8], frame[_FRAME_HEADER.size :]) != checksum:
+                commits = 0
+            commits += ends > 0
+            most = max(most, commits - 1)
+            before = checksum
+    return Cut(most, numbers)
 
 
 def _checksum(order: str, seed: bytes, *parts: bytes) -> bytes:

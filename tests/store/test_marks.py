@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -206,7 +207,6 @@ def _marks_of(folder: Path) -> dict[str, Mark]:
 
 async def _mark_threads() -> None:
     """Let the thread that writes a mark come to its end."""
-    import asyncio
     import threading
 
     for thread in threading.enumerate():
@@ -237,3 +237,27 @@ async def test_commits_that_a_damaged_log_hides_are_declared_once_and_their_numb
     assert (folder / "node.db-wal").read_bytes() == content
     async with node(again) as (db, marks):
         assert (db.doubt, marks.incarnation) == ("", 1)
+
+
+async def test_a_damaged_log_that_the_database_has_all_of_costs_nothing(tmp_path: Path) -> None:
+    """So an idle node's is: a kill, a flipped bit, and all that was said to be on disk is there."""
+    source, left = tmp_path / "source", tmp_path / "left"
+    source.mkdir()
+    async with node(source) as (db, _):
+        for number in range(6):
+            assert await append(db, b"x" * 300) == number + 1
+        done = asyncio.get_running_loop().create_future()
+        db.control(lambda writer: writer.checkpoint("PASSIVE"), done.set_result)
+        assert await done is None
+        power_cut(source, left)
+        shutil.copy(source / "node.db-shm", left)
+    log = left / "node.db-wal"
+    content = bytearray(log.read_bytes())
+    content[-5 * FRAME] ^= 1
+    log.write_bytes(content)
+    async with node(left) as (db, marks):
+        assert (db.doubt, marks.incarnation) == ("", 0)
+        assert await append(db, b"y") == 7
+        assert await db.read(ledger.drops) == []
+    [folder] = (left / "quarantine").iterdir()
+    assert (folder / "node.db-wal").read_bytes() == content

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import sys
 from pathlib import Path
 
 import pytest
 
 from edge.store import opening
-from edge.store.connection import FRAME, open_writer
-from edge.store.wal import Index, State
+from edge.store.connection import FRAME, open_reader, open_writer
+from edge.store.wal import Index, State, brought_in
 from edge.system.clock import SystemClock
 from tests.support.store import database
 
@@ -62,7 +63,8 @@ def opened(path: Path, log: bytes) -> tuple[int, int]:
     Path(f"{path}-wal").write_bytes(log)
     Path(f"{path}-shm").unlink(missing_ok=True)
     before = path.read_bytes()
-    cut = opening.cut_off(path)
+    cut, spared = opening.cut_off(path)
+    assert not spared
     conn = open_writer(path)
     try:
         [(rows,)] = conn.execute("SELECT count(*) FROM t").fetchall()
@@ -127,10 +129,119 @@ def test_a_log_that_began_anew_over_an_older_one_is_whole(tmp_path: Path) -> Non
 
 def test_without_a_log_or_without_a_database_nothing_can_be_said(tmp_path: Path) -> None:
     path, log = written(tmp_path / "x")
-    assert opening.cut_off(path) == 0
+    assert opening.cut_off(path) == (0, False)
     path.write_bytes(b"no database")
     Path(f"{path}-wal").write_bytes(flipped(log, frame(2)))
-    assert opening.cut_off(path) == 0
+    assert opening.cut_off(path) == (0, False)
+
+
+def left_by_a_kill(folder: Path, *, behind: int = 0) -> Path:
+    """A database with six commits in its log, as a kill leaves it: all of them brought in but so many."""
+    folder.mkdir()
+    conn, reader = open_writer(folder / "x.db"), open_reader(folder / "x.db")
+    conn.execute("CREATE TABLE t (n INTEGER) STRICT")
+    for number in range(6):
+        if number == 6 - behind:
+            reader.execute("BEGIN")
+            reader.execute("SELECT count(*) FROM t").fetchall()
+        conn.execute("INSERT INTO t VALUES (?)", (number,))
+    conn.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+    left = folder / "left"
+    left.mkdir()
+    for part in ("", "-wal", "-shm"):
+        shutil.copyfile(folder / f"x.db{part}", left / f"x.db{part}")
+    reader.close()
+    conn.close()
+    return left / "x.db"
+
+
+@pytest.mark.parametrize("damaged", [2, 4, 6, 8])
+def test_a_damaged_log_takes_nothing_back_from_a_database_that_has_it(tmp_path: Path, damaged: int) -> None:
+    """An idle node's log is brought in: SQLite would put the pages before the damaged place over the newer ones."""
+    path = left_by_a_kill(tmp_path / "x")
+    log = Path(f"{path}-wal")
+    assert log.stat().st_size == frame(9)
+    content = flipped(log.read_bytes(), frame(damaged) + 100)
+    log.write_bytes(content)
+    cut = opening.cut_off(path)
+    assert cut.spared
+    assert cut.commits >= 1
+    assert opening.keep_log(path, tmp_path / "quarantine", "now", cut) == cut
+    assert (tmp_path / "quarantine" / "x-log-now" / "x.db-wal").read_bytes() == content
+    assert rows(path) == 6
+
+
+@pytest.mark.parametrize("fails", [["mkdir"], ["mkdir", "unlink"]])
+def test_a_log_that_nobody_needs_goes_also_where_it_cannot_be_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: list[str]
+) -> None:
+    path = left_by_a_kill(tmp_path / "x")
+    log = Path(f"{path}-wal")
+    log.write_bytes(flipped(log.read_bytes(), frame(4) + 100))
+    cut = opening.cut_off(path)
+
+    def refuse(*given: object, **more: object) -> None:
+        raise OSError("no")
+
+    with monkeypatch.context() as patched:
+        for name in fails:
+            patched.setattr(Path, name, refuse)
+        left = opening.keep_log(path, tmp_path / "quarantine", "now", cut)
+    assert left == (cut.commits, "unlink" not in fails)
+    assert log.exists() is not left.spared
+
+
+def rows(path: Path) -> int:
+    conn = open_writer(path)
+    try:
+        assert conn.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+        [(count,)] = conn.execute("SELECT count(*) FROM t").fetchall()
+        return int(count)
+    finally:
+        conn.close()
+
+
+def test_a_log_that_is_needed_stays_where_it_is(tmp_path: Path) -> None:
+    """What was brought in of it has pages that only the rest completes."""
+    path = left_by_a_kill(tmp_path / "x", behind=3)
+    log = Path(f"{path}-wal")
+    whole = log.read_bytes()
+    assert len(whole) == frame(9)
+    log.write_bytes(flipped(whole, frame(7) + 100))
+    assert not opening.cut_off(path).spared
+    again = left_by_a_kill(tmp_path / "y", behind=3)
+    assert opening.cut_off(again) == (0, False)
+    assert rows(again) == 6
+
+
+@pytest.mark.parametrize("end", [0, 47, 100, 131])
+def test_an_index_that_says_too_little_says_nothing(tmp_path: Path, end: int) -> None:
+    path = left_by_a_kill(tmp_path / "x")
+    assert brought_in(path).frames == 9
+    Path(f"{path}-shm").write_bytes(Path(f"{path}-shm").read_bytes()[:end])
+    assert brought_in(path) == State(b"", 0)
+
+
+def test_an_older_index_than_the_log_is_not_believed(tmp_path: Path) -> None:
+    """A power cut may leave one: the log went on."""
+    path = left_by_a_kill(tmp_path / "x")
+    log = Path(f"{path}-wal")
+    whole = log.read_bytes()
+    log.write_bytes(flipped(whole, frame(4) + 100) + whole[-FRAME:])
+    assert not opening.cut_off(path).spared
+
+
+def test_without_room_a_damaged_log_is_not_copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The room is for the node that starts."""
+    path, log = written(tmp_path / "x")
+    Path(f"{path}-wal").write_bytes(log)
+    kept = tmp_path / "quarantine" / "x-log-now" / "x.db-wal"
+    with monkeypatch.context() as patched:
+        patched.setattr(opening, "free", lambda path: opening.KEEP_FREE + len(log) - 1)
+        opening.keep_log(path, tmp_path / "quarantine", "now", opening.Cut(1))
+        assert not kept.exists()
+    opening.keep_log(path, tmp_path / "quarantine", "now", opening.Cut(1))
+    assert kept.read_bytes() == log
 
 
 async def test_another_program_may_look_into_the_file_while_it_is_written(tmp_path: Path) -> None:
