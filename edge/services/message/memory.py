@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -18,7 +18,7 @@ from edge.contract.time import Clock, Stamp
 from edge.contract.wire import decode, dumps
 from edge.protocol.aun_events import TYPE_LENGTH, Acked, Delivery
 from edge.services.message.records import JUMPS, RING_SHARE, RING_TOTAL
-from edge.services.message.ring import Ring, Routes
+from edge.services.message.ring import Ring, Routes, weigh
 from edge.services.message.volatile import Volatile
 from edge.store.messages import ENCRYPTED, QUIET, RECALLED, SYNC, TARGETED, V2, Message, Reader
 
@@ -54,6 +54,8 @@ class Memory:
         self.ring, self.routes = Ring(limits), Routes(limits)
         self.volatile = Volatile(limits, self.life)
         self._clock, self._fanout, self._limits = clock, fanout, limits
+        self._coming: Counter[str] = Counter()
+        """Bytes by sender that have room and are not there yet."""
         self._queueing: dict[str, set[asyncio.Future[None]]] = {}
         self._jumped: OrderedDict[str, None] = OrderedDict()
 
@@ -62,14 +64,24 @@ class Memory:
         """The monotonic clock."""
         return self._clock.now().mono_us
 
-    def admit(self, sender: str, octets: int) -> None:
-        """Is there room for another message in memory, and for one of this sender? Raises `RateLimited`."""
-        used, most = self.ring.octets + self.volatile.octets, self._limits[RING_TOTAL]
+    @contextmanager
+    def admit(self, sender: str, octets: int) -> Iterator[None]:
+        """Room for another message in memory, held until it is there: calls of one sender run side by side.
+
+        Raises `RateLimited` when there is none, or none for this sender.
+        """
+        coming = self._coming
+        used, most = self.ring.octets + self.volatile.octets + coming.total(), self._limits[RING_TOTAL]
         if used + octets > most:
             raise self._limits.refuse(RING_TOTAL)
-        held = self.ring.held[sender] + self.volatile.held[sender]
+        held = self.ring.held[sender] + self.volatile.held[sender] + coming[sender]
         if held and (held + octets) * 100 > (most - used + held) * self._limits[RING_SHARE]:
             raise self._limits.refuse(RING_SHARE, f"of {most - used + held} bytes")
+        weigh(coming, sender, octets)
+        try:
+            yield
+        finally:
+            weigh(coming, sender, -octets)
 
     def push(self, message: Delivery, seq: int, *, only: str = "") -> None:
         """Announce a message that no commit announces."""

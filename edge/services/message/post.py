@@ -166,7 +166,10 @@ class PostService:
 
     async def _send_queue(self, draft: Draft) -> r.Sent:
         message = msgspec.structs.replace(draft.message, mode="queue")
-        self._memory.admit(message.sender, len(message.payload))
+        with self._memory.admit(message.sender, len(message.payload)):
+            return await self._queue(draft, message)
+
+    async def _queue(self, draft: Draft, message: Delivery) -> r.Sent:
         live = [i for i in self._presence.instances(message.to) if i.long and _may_see(message, i.device_id)]
         at = self._clock.now()
         chosen = self._memory.routes.choose(live, message.sender, at.mono_us)
@@ -216,12 +219,12 @@ class PostService:
         message, volatile, now_us = draft.message, self._memory.volatile, self._memory.now_us
         if (before := volatile.sent(message.sender, message.message_id)) is not None:
             return _held(before, "duplicate")
-        self._memory.admit(message.sender, len(message.payload))
-        await self._node.read(lambda unit: self._drafts.accept(unit, draft))
-        if (before := volatile.sent(message.sender, message.message_id)) is not None:
-            return _held(before, "duplicate")
-        kept = msgspec.structs.replace(message, cursor=volatile.cursor(), expires_ms=message.sent_ms + ttl_s * 1000)
-        gone = volatile.put(kept, now_us + ttl_s * SECOND, now_us)
+        with self._memory.admit(message.sender, len(message.payload)):
+            await self._node.read(lambda unit: self._drafts.accept(unit, draft))
+            if (before := volatile.sent(message.sender, message.message_id)) is not None:
+                return _held(before, "duplicate")
+            kept = msgspec.structs.replace(message, cursor=volatile.cursor(), expires_ms=message.sent_ms + ttl_s * 1000)
+            gone = volatile.put(kept, now_us + ttl_s * SECOND, now_us)
         if gone:
             at = self._clock.now()
             gap = Gap("volatile", message.to, 0, 0, len(gone), "no_room", "message", at)

@@ -37,32 +37,49 @@ def memory(hub: Hub | None = None, **limits: int) -> Memory:
     return Memory(FakeClock(), hub or Hub(), Limits({RING_TOTAL.name: 100} | limits))
 
 
+def fits(kept: Memory, sender: str, octets: int) -> bool:
+    try:
+        with kept.admit(sender, octets):
+            return True
+    except RateLimited:
+        return False
+
+
 @pytest.mark.limit("message.ring_total_octets")
 def test_queue_and_volatile_messages_share_one_bound_of_memory() -> None:
     kept = memory()
     kept.ring.put(BOB, 1, delivery(b"x" * 40), None, 0)
     kept.volatile.put(delivery(b"y" * 40, cursor=kept.volatile.cursor()), 1 << 40, 0)
-    kept.admit(CAROL, 20)
-    with pytest.raises(RateLimited):
-        kept.admit(CAROL, 21)
+    assert fits(kept, CAROL, 20)
+    assert not fits(kept, CAROL, 21)
 
 
 @pytest.mark.limit("message.ring_share")
 def test_one_sender_holds_half_of_what_the_others_leave_of_it() -> None:
     kept = memory()
     kept.ring.put(BOB, 1, delivery(b"x" * 20), None, 0)
-    kept.admit(ALICE, 30)
-    with pytest.raises(RateLimited, match=r"message\.ring_share"):
-        kept.admit(ALICE, 31)
+    assert fits(kept, ALICE, 30)
+    with pytest.raises(RateLimited, match=r"message\.ring_share"), kept.admit(ALICE, 31):
+        pass
     kept.volatile.put(delivery(b"y" * 30, cursor=kept.volatile.cursor()), 1 << 40, 0)
-    with pytest.raises(RateLimited, match=r"message\.ring_share"):
-        kept.admit(ALICE, 1)
-    kept.admit(CAROL, 50)
+    with pytest.raises(RateLimited, match=r"message\.ring_share"), kept.admit(ALICE, 1):
+        pass
+    assert fits(kept, CAROL, 50)
     kept.ring.expire(1 << 40)
-    kept.admit(ALICE, 20)
+    assert fits(kept, ALICE, 20)
     kept.volatile.expire(1 << 40)
     assert (kept.ring.held, kept.volatile.held) == ({}, {})
-    kept.admit(ALICE, 100)
+    assert fits(kept, ALICE, 100)
+
+
+def test_what_is_on_its_way_has_its_room() -> None:
+    kept = memory()
+    with kept.admit(ALICE, 40):
+        assert fits(kept, ALICE, 10)
+        assert not fits(kept, ALICE, 11)
+        with kept.admit(CAROL, 60):
+            assert not fits(kept, BOB, 1)
+    assert fits(kept, ALICE, 100)
 
 
 def test_a_message_that_no_commit_announces_is_announced_to_its_reader() -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -180,6 +182,17 @@ async def test_memory_for_queue_and_volatile_messages_is_bounded(tmp_path: Path)
         post.clock.advance(300 * SECOND)
         await post.offline(BOB).call("message.pull")
         await alice.send(CAROL, {"t": "x" * 60}, ttl=9)
+
+
+@pytest.mark.limit("message.ring_share")
+@pytest.mark.parametrize("more", [{"delivery_mode": QUEUE}, {"ttl": 9}])
+async def test_sending_at_once_gets_nobody_more_of_it(tmp_path: Path, more: dict[str, Any]) -> None:
+    async with post_office(tmp_path, limits={"message.ring_total_octets": 1_000}) as post:
+        alice, text = post.offline(), {"t": "x" * 92}
+        sent = await asyncio.gather(*(alice.send(BOB, text, **more) for _ in range(32)), return_exceptions=True)
+        assert sum(isinstance(one, dict) for one in sent) == 5
+        assert sum(isinstance(one, RateLimited) for one in sent) == 27
+        assert (await post.offline(CAROL).send(BOB, text, **more))["message_id"]
 
 
 @pytest.mark.limit("message.ring_octets")
