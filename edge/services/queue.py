@@ -39,6 +39,11 @@ REASONS = {
     # a broker of your own, amqtt
     "not_connected": "to a broker of your own that was not connected, and without an ack to wait for",
     "spool_full": "too much waited for a broker of your own",
+    "broker_not_authorized": "a broker of your own does not let the node publish on that topic",
+    "broker_topic_name_invalid": "a broker of your own does not take such a topic",
+    "broker_payload_format_invalid": "a broker of your own does not take such a payload",
+    "broker_quota_exceeded": "a broker of your own said, again and again, that a quota is full",
+    "broker_refused": "a broker of your own refused it again and again, without a reason that says more",
     "of_nobody": "by a broker of your own, on a topic that belongs to no principal",
     "unstored": "the store did not take what an engine had already acknowledged",
     # what devices say

@@ -153,8 +153,8 @@ PLACES = {"lost": 0, "_lost": (0, 2), "end_session": 1, "note": 1, "Gap": 5, "ad
     "take_out": 2,
 }
 """Where in a call a reason stands."""
-NAMED = {"REASON", "FORGOTTEN", "_WITHOUT_TLS"}
-"""Constants that are one."""
+NAMED = {"REASON", "FORGOTTEN", "_WITHOUT_TLS", "UNTAKEN", "UNSAID"}
+"""Constants that are one, or whose values are."""
 RETURNED = {("service.py", "_refusal"), ("marks.py", "doubt")}
 """Functions whose words are reasons."""
 ELSEWHERE = {"bad_name", "taken", "secret", ""}
@@ -177,7 +177,7 @@ def declared() -> set[str]:
                 if name == "refused" and isinstance(node.func, ast.Attribute):
                     found |= words(node.args[2:3])
             elif isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") in NAMED:
-                found |= words([node.value])
+                found |= words(node.value.values if isinstance(node.value, ast.Dict) else [node.value])
             elif isinstance(node, ast.FunctionDef):
                 if (path.name, node.name) in RETURNED:
                     found |= {

@@ -11,6 +11,7 @@ import logging
 import socket
 import ssl
 from collections.abc import Callable, Collection, Iterator, Sequence
+from functools import partial
 from typing import Protocol
 
 import aiomqtt
@@ -25,6 +26,7 @@ from edge.contract.time import SECOND, Clock
 from edge.protocol.backoff import Backoff, Curve
 from edge.protocol.mqtt.topics import within
 from edge.store.spool import Spooled
+from edge.transports.mqtt.puback import REFUSED, Acks
 
 log = logging.getLogger(__name__)
 
@@ -51,6 +53,20 @@ CURVES = {
     "busy": Curve(5, 60),
 }
 """What can go wrong, and how patient it makes us."""
+
+UNTAKEN = {
+    0x87: "broker_not_authorized",
+    0x90: "broker_topic_name_invalid",
+    0x97: "broker_quota_exceeded",
+    0x99: "broker_payload_format_invalid",
+}
+"""Why a broker did not take a message (MQTT 5 §3.4.2.1), by the reason under which that is declared."""
+UNSAID = "broker_refused"
+"""The same for every other reason code: unspecified, implementation specific, a packet id in use."""
+NEVER = {0x87, 0x90, 0x99}
+"""What it would say again of the same message. Anything else may pass, and is tried again."""
+REFUSALS = {"refused": Curve(1, 30)}
+"""How long nothing is sent after a refusal that may pass: what comes behind would overtake it, and add to the load."""
 
 _LOGIN = {0x85, 0x86, 0x87, 0x8A, 0x8C, 2, 4, 5}
 _VERSION = {0x84, 1}
@@ -83,6 +99,10 @@ class Outgoing(Protocol):
 
     def back(self, one: Spooled) -> None:
         """It may not have it: it goes out again, first."""
+        ...
+
+    def refused(self, one: Spooled, reason: str, *, again: bool) -> None:
+        """The broker has answered that it does not take it. `again`: it may take it later; a PUBLISH of its own."""
         ...
 
 
@@ -122,6 +142,10 @@ class ForeignBroker:
             where.tls.sslsocket_class = Blocking
         self._outgoing, self._begun, self._cut = outgoing, begun, cut
         self.backoff = Backoff(CURVES, draw)
+        self._refusals = Backoff(REFUSALS, draw)
+        self._silent_until_us = 0
+        self._told: set[int] = set()
+        """Reason codes of refusals that the log has on this connection; each message of them is in the ledger."""
         self.state = "not tried yet"
         self.version = "5" if where.version == "auto" else where.version
         self.again_us: int | None = None
@@ -217,22 +241,23 @@ class ForeignBroker:
 
     async def _connection(self) -> None:
         client = self._made()
+        acks = Acks(client, self._clock, TIMEOUT_S)
         try:
             async with client:
-                await self._stay(client)
+                await self._stay(client, acks)
         finally:
-            client._client.disconnect()  # aiomqtt leaves a connection open whose CONNACK it did not wait for any longer
+            acks.hang_up()  # aiomqtt leaves a connection open whose CONNACK it did not wait for any longer
 
-    async def _stay(self, client: aiomqtt.Client) -> None:
+    async def _stay(self, client: aiomqtt.Client, acks: Acks) -> None:
         self.connections += 1
-        self.state, self.hearing = "connected", set()
+        self.state, self.hearing, self._told = "connected", set(), set()
         self._client = client
         self._begun()
         log.info("connected to the broker at %s with MQTT %s", self._name, self.version)
         async with asyncio.TaskGroup() as group:
             group.create_task(self._until_leaving())
             group.create_task(self._subscriptions(client))
-            group.create_task(self._sending(client, group))
+            group.create_task(self._sending(acks, group))
             async for _ in client.messages:  # nothing is queued there; it ends with the connection
                 pass
 
@@ -289,22 +314,46 @@ class ForeignBroker:
 
     # Sending.
 
-    async def _sending(self, client: aiomqtt.Client, group: asyncio.TaskGroup) -> None:
-        """Send what waits, in order, a few at once."""
+    async def _sending(self, acks: Acks, group: asyncio.TaskGroup) -> None:
+        """Send what waits, in order, a few at once; nothing for a while after a refusal that may pass."""
         slots = asyncio.Semaphore(IN_FLIGHT)
         while True:
             await slots.acquire()
             one = await self._outgoing.following()
-            group.create_task(self._send(client, one, slots))
+            while self._clock.now().mono_us < self._silent_until_us:
+                self._outgoing.back(one)
+                await self._clock.sleep_until(self._silent_until_us)
+                one = await self._outgoing.following()
+            sending = group.create_task(acks.publish(one.topic, one.payload, retain=one.retain))
+            sending.add_done_callback(partial(self._answered, one, slots))
+            if self._refusals.failures:
+                await asyncio.wait([sending])  # alone, until the broker takes something
 
-    async def _send(self, client: aiomqtt.Client, one: Spooled, slots: asyncio.Semaphore) -> None:
-        kept = False
-        try:
-            await client.publish(one.topic, one.payload, qos=1, retain=one.retain)
-            kept = True
-        finally:
-            slots.release()
-            (self._outgoing.sent if kept else self._outgoing.back)(one)
+    def _answered(self, one: Spooled, slots: asyncio.Semaphore, sending: asyncio.Task[ReasonCode]) -> None:
+        """A message was sent, or not. Not a `finally` in the task: one that is cancelled before its first step, as when
+        the connection ends in the turn in which it was made, has none."""
+        slots.release()
+        if sending.cancelled() or sending.exception() is not None:
+            self._outgoing.back(one)
+            return
+        answer = sending.result()
+        if _number(answer) >= REFUSED:
+            self._not_taken(one, answer)
+            return
+        if self._clock.now().mono_us >= self._silent_until_us:
+            self._refusals.well()
+        self._outgoing.sent(one)
+
+    def _not_taken(self, one: Spooled, answer: ReasonCode) -> None:
+        """The broker answered with a refusal: for good, or nothing is sent for a while."""
+        code, now_us = _number(answer), self._clock.now().mono_us
+        again = code not in NEVER
+        if again and now_us >= self._silent_until_us:  # those that were in flight together are one refusal
+            self._silent_until_us = now_us + self._refusals.failed("refused")
+        told = log.debug if code in self._told else log.warning
+        told("the broker at %s did not take a message on %s: %s", self._name, one.topic, answer)
+        self._told.add(code)
+        self._outgoing.refused(one, UNTAKEN.get(code, UNSAID), again=again)
 
     async def send0(self, topic: str, payload: bytes) -> None:
         """Send with QoS 0, now or never. Raises `MqttError` when there is no connection."""

@@ -26,6 +26,13 @@ SPOOL_MESSAGES = declare(
 SPOOL_OCTETS = declare(
     "mqtt.spool_octets", 4_194_304, "bytes", "of the node waiting for a foreign broker; the oldest go", None
 )
+SPOOL_TRIES = declare(
+    "mqtt.spool_tries",
+    10,
+    "times",
+    "a message is sent that a foreign broker refuses for the moment; then it goes",
+    None,
+)
 
 
 class Outbox:
@@ -39,6 +46,8 @@ class Outbox:
         self._all: dict[int, Spooled] = {}
         """Everything that waits or is on its way, by number, in order."""
         self._ready: deque[Spooled] = deque()
+        self._tries: dict[int, int] = {}
+        """How often the broker has refused it, by number, in this run."""
         self._filled = asyncio.Event()
         self._number = 0
         self._writing = 0
@@ -122,11 +131,25 @@ class Outbox:
         self._ready = deque(sorted((*self._ready, one), key=lambda waiting: waiting.number))
         self._filled.set()
 
+    def refused(self, one: Spooled, reason: str, *, again: bool) -> None:
+        """The broker does not take it: it goes out again, in its place and a few times, or is declared lost."""
+        self._count("refused")
+        if one.number not in self._all:
+            return
+        tries = self._tries[one.number] = self._tries.get(one.number, 0) + 1
+        if again and tries < self._limits[SPOOL_TRIES]:
+            self.back(one)
+            return
+        if again:
+            self._limits.hit(SPOOL_TRIES)
+        self._give_up([one], reason)
+
     # What is given up.
 
     def _forget(self, one: Spooled) -> bool:
         if self._all.pop(one.number, None) is None:
             return False
+        self._tries.pop(one.number, None)
         self.octets -= one.octets
         return True
 

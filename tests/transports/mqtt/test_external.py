@@ -116,16 +116,47 @@ async def test_topics_that_capabilities_begin_to_read_are_subscribed_to(tmp_path
         await made.until(lambda: ("house/t", b"21") in made.foreign())
 
 
-async def test_a_filter_that_the_broker_refuses_is_shown_and_the_rest_is_heard(tmp_path: Path) -> None:
+@pytest.fixture
+def strict(tmp_path: Path) -> Iterator[Mosquitto]:
+    """A Mosquitto where the node may use `t/#` and nothing else."""
     folder = tmp_path / "mosquitto"
     folder.mkdir()
     (folder / "acl").write_text("user node\ntopic readwrite t/#\nuser device\ntopic readwrite #\n")
-    with Mosquitto(folder, users=USERS, lines=(f"acl_file {folder}/acl",)) as broker:
-        async with foreign(tmp_path, broker.port, plan=("t/#", "$SYS/#")) as made, device(broker) as client:
-            await made.connected()
-            await client.publish("t/x", b"1", qos=1)
-            await made.until(lambda: made.heard)
-            assert made.engine.facts()["state"] == "connected"
+    with Mosquitto(folder, users=USERS, lines=(f"acl_file {folder}/acl",)) as made:
+        yield made
+
+
+async def test_a_filter_that_the_broker_refuses_is_shown_and_the_rest_is_heard(
+    tmp_path: Path, strict: Mosquitto
+) -> None:
+    async with foreign(tmp_path, strict.port, plan=("t/#", "$SYS/#")) as made, device(strict) as client:
+        await made.connected()
+        await client.publish("t/x", b"1", qos=1)
+        await made.until(lambda: made.heard)
+        assert made.engine.facts()["state"] == "connected"
+
+
+async def test_what_the_broker_does_not_let_us_publish_is_declared_lost(tmp_path: Path, strict: Mosquitto) -> None:
+    """Mosquitto answers with PUBACK 0x87, which aiomqtt does not hand on: it was taken for sent."""
+    async with foreign(tmp_path, strict.port) as made, device(strict) as client:
+        await made.connected()
+        await client.subscribe("#", qos=1)
+        made.publish("forbidden/x", b"1")
+        made.publish("t/x", b"2")
+        assert (await anext(client.messages)).payload == b"2"
+        await made.until(lambda: made.engine.stats()["queued"] == 0)
+        assert await made.drops() == {"broker_not_authorized": 1}
+        stats = made.engine.stats()
+        assert (stats["sent"], stats["refused"], stats["connected_times"]) == (1, 1, 1)
+
+
+async def test_a_broker_of_3_1_1_cannot_say_that_it_refuses(tmp_path: Path, strict: Mosquitto) -> None:
+    """PUBACK has no reason code there; docs/engines.md says so."""
+    async with foreign(tmp_path, strict.port, where={"version": "3.1.1"}) as made:
+        await made.connected()
+        made.publish("forbidden/x", b"1")
+        await made.until(lambda: made.engine.stats()["queued"] == 0)
+        assert (await made.drops(), made.engine.stats()["sent"]) == ({}, 1)
 
 
 async def test_after_a_kill_the_engine_comes_back_and_subscribes_again(tmp_path: Path, broker: Mosquitto) -> None:

@@ -15,7 +15,7 @@ from edge.contract.principal import NODE
 from edge.contract.time import SECOND, Stamp
 from edge.store import ledger, spool
 from edge.store.database import Database
-from edge.transports.mqtt.outbox import SPOOL_MESSAGES, SPOOL_OCTETS, Outbox
+from edge.transports.mqtt.outbox import SPOOL_MESSAGES, SPOOL_OCTETS, SPOOL_TRIES, Outbox
 from tests.support.clock import EPOCH_US, FakeClock
 from tests.support.store import database
 
@@ -114,6 +114,42 @@ async def test_above_the_weight_the_oldest_is_declared_lost(tmp_path: Path) -> N
         assert made.limits.hits == {SPOOL_OCTETS.name: 1}
         made.put(b"w" * 100)
         assert await made.stored() == [b"w" * 100]
+
+
+async def test_what_the_broker_refuses_for_good_is_declared_lost_at_once(tmp_path: Path) -> None:
+    async with desk(tmp_path) as made:
+        made.put(b"1", "a")
+        made.put(b"2")
+        made.outbox.refused(await made.outbox.following(), "broker_not_authorized", again=False)
+        assert await made.stored() == [b"2"]
+        assert await made.drops() == {("alarm", "broker_not_authorized"): 1}
+        assert made.outbox.counters == {"refused": 1, "dropped.broker_not_authorized": 1}
+        assert made.limits.hits == {}
+
+
+@pytest.mark.limit("mqtt.spool_tries")
+async def test_what_the_broker_refuses_for_the_moment_goes_out_again_so_many_times(tmp_path: Path) -> None:
+    async with desk(tmp_path, spool_tries=3) as made:
+        made.put(b"1")
+        made.put(b"2")
+        for _ in range(2):
+            one = await made.outbox.following()
+            assert one.payload == b"1"
+            made.outbox.refused(one, "broker_quota_exceeded", again=True)
+        assert (await made.drops(), made.limits.hits) == ({}, {})
+        made.outbox.refused(await made.outbox.following(), "broker_quota_exceeded", again=True)
+        assert await made.stored() == [b"2"]
+        assert await made.drops() == {("state", "broker_quota_exceeded"): 1}
+        assert made.limits.hits == {SPOOL_TRIES.name: 1}
+
+
+async def test_what_was_given_up_on_its_way_is_not_lost_twice_when_it_is_refused(tmp_path: Path) -> None:
+    async with desk(tmp_path) as made:
+        made.put(b"1")
+        one = await made.outbox.following()
+        made.clock.advance(KEEP_US)
+        made.outbox.refused(one, "broker_not_authorized", again=False)
+        assert await made.drops() == {("state", "expired"): 1}
 
 
 async def test_what_is_too_old_is_declared_lost_by_the_clock(tmp_path: Path) -> None:
