@@ -53,9 +53,11 @@ class Examination:
         """Every file is readable and every setting allowed."""
         import edge.node  # noqa: F401  the limits are declared there
         from edge.config import ConfigError, load_config
+        from edge.node.fixed import refuse_another_issuer
 
         try:
             config = load_config(state_dir=self.options.state_dir)
+            refuse_another_issuer(config)
         except ConfigError as refused:
             raise Failure(str(refused), next_step="aun-edge config validate") from None
         return f"{len(config.origins)} settings differ from their defaults"

@@ -10,7 +10,7 @@ from typing import Any
 from edge.cli import show
 from edge.cli.ask import ask
 from edge.cli.failure import Exit, Failure, NotRunning
-from edge.config import LOCAL_FILE, Config, ConfigError, edit_local, load_config, settings
+from edge.config import LOCAL_FILE, Config, ConfigError, Origin, edit_local, load_config, settings
 from edge.contract.errors import MethodNotFound
 
 
@@ -52,8 +52,10 @@ def list_(options: Namespace) -> int:
 
 def validate(options: Namespace) -> int:
     """All files, as a start would read them."""
+    from edge.node.fixed import refuse_another_issuer
+
     try:
-        _load(options, raw=True)
+        refuse_another_issuer(_load(options, raw=True))
     except ConfigError as refused:
         if options.json:
             show.as_json([{"key": one.key, "place": str(one.origin), "why": one.why} for one in refused.problems])
@@ -68,12 +70,14 @@ def validate(options: Namespace) -> int:
 
 def set_(options: Namespace) -> int:
     """Write the local file, then let a running node take what it can take at once."""
+    from edge.node.fixed import refuse_issuer
     from edge.system.files import write_atomic
 
     changes = _changes(options)
     _know_limits()
     try:
         text = edit_local(options.state_dir, changes, **_files(options))
+        refuse_issuer(options.state_dir, changes.get("node.issuer") or "", Origin("option", "config set"))
     except ConfigError as refused:
         raise Failure(str(refused), next_step="aun-edge config list", code=Exit.USAGE) from None
     path = options.state_dir / LOCAL_FILE

@@ -41,7 +41,7 @@ def _screen(said: Mapping[str, Any]) -> dict[str, Any]:
         "devices": f"{said['devices']} with {said['skills']} skills",
         "mqtt": _bus(mqtt),
         "clock": "sure" if clock["sure"] else "not sure of the date: no source has confirmed it",
-        "certificate": f"until {show.moment(said['tls_until'] * 1_000_000)}",
+        "certificate": f"until {show.moment(said['tls_until'] * 1_000_000)}" if said["tls_until"] else "not readable",
         "insecure local": "YES: callers from this machine need no token" if said["insecure_local"] else "no",
         "plain lan": _plain(said["plain_lan"]),
         "limits hit": said["limit_hits"],
@@ -270,6 +270,8 @@ def skill_call(options: Namespace) -> int:
     else:
         if said.get("text"):
             said.pop("artifacts", None)
+        if "value" in said:
+            said["value"] = _on_off(said["value"])
         show.facts({**said, "until": show.moment(said["until"])} if "until" in said else said)
     if said["state"] == "need_input":
         what = f"{options.skill} asks for more, which this command cannot give"

@@ -517,7 +517,7 @@ class House:
             "skills": len(self.gate.skills()),
             "device_counters": dict(self.registry.counters),
             "limit_hits": dict(self.limits.hits),
-            "tls_until": self.identity.tls_until,
+            "tls_until": self.renewal.until,
         }
 
     # Going.

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from edge.config import Config, ConfigError, load_config
 from edge.node.failure import StartFailed
+from edge.node.fixed import refuse_another_issuer
 from edge.node.folders import make_folders
 from edge.node.life import Node
 from edge.node.names import own_names
@@ -37,6 +38,8 @@ def main_run(options: Namespace) -> int:
     """Run the node until SIGTERM or SIGINT. The exit code: 0 stopped in order, 1 failed, 2 refused configuration."""
     try:
         config = _config(options)
+        if not options.issuer:
+            refuse_another_issuer(config)
     except ConfigError as error:
         print(f"the configuration is refused:\n{error}", file=sys.stderr)  # noqa: T201
         print("  next: aun-edge config validate", file=sys.stderr)  # noqa: T201
@@ -61,6 +64,8 @@ def main_init(options: Namespace) -> tuple[str, bool]:
     Raises `DirectoryInUse`, `IdentityError`, `ConfigError`.
     """
     config = _config(options)
+    if not options.issuer:
+        refuse_another_issuer(config)
     make_folders(config.state_dir)
     lock = StateLock(config.state_dir / "run" / "lock")
     try:

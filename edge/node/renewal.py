@@ -37,7 +37,13 @@ class Renewal:
         self._contexts: list[ssl.SSLContext] = []
         self._seen = self._look()
         self._clients = _stamp(Path(files.client_ca)) if files.client_ca else (0, 0)
+        self._brought_until = _until(files.cert) if files.cert else 0
         self.reloads = 0
+
+    @property
+    def until(self) -> int:
+        """When the certificate of the TLS doors ends, s UTC: the operator's, else our own; 0 when it cannot be read."""
+        return self._brought_until if self._files.cert else self._identity.tls_until
 
     def context(self, client_cert: str = "same") -> ssl.SSLContext:
         """A server context that stays fresh; `client_cert` other than `same` stands above `tls.client_cert`.
@@ -77,6 +83,7 @@ class Renewal:
                 log.error("the new certificate is not taken, the old one stays: %s", error)
                 return clients
         self._seen = seen
+        self._brought_until = _until(self._files.cert) if self._files.cert else 0
         self.reloads += 1
         log.info("TLS certificate reloaded")
         return True
@@ -113,6 +120,16 @@ def _stamp(path: Path) -> tuple[int, int]:
     except OSError:
         return 0, 0
     return found.st_ino, found.st_mtime_ns
+
+
+def _until(file: str) -> int:
+    """The end of the first certificate in a PEM file, s UTC; 0 when there is none to be read."""
+    from edge.protocol import pki
+
+    try:
+        return int(pki.parse(Path(file).read_bytes())[0].not_valid_after_utc.timestamp())
+    except (OSError, ValueError):
+        return 0  # the listener that it is for is left off, and says why
 
 
 async def _off_loop(work: Callable[[], list[str]]) -> list[str]:

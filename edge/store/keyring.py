@@ -123,6 +123,17 @@ def load_identity(
     return identity
 
 
+def fixed_issuer(state_dir: Path, asked: str) -> str:
+    """The issuer that the first start fixed, when `asked` is another; "" when it is the same, or when nothing is fixed.
+
+    What cannot be read fixes nothing: `load_identity` says what is wrong with it."""
+    try:
+        fixed = (state_dir / "identity" / "pki" / "issuer").read_text().strip()
+    except (OSError, UnicodeError):
+        return ""
+    return "" if _plain(asked) in ("", fixed) else fixed
+
+
 class Identity:
     """Who this node is: its issuer name, its authorities, its own certificates.
 
@@ -309,8 +320,13 @@ def private_issuer(root_spki: bytes) -> str:
     return f"n{digest[:10]}.{PRIVATE_SUFFIX}"
 
 
+def _plain(issuer: str) -> str:
+    """As it is written on disk: a domain name has no case, and may end in a dot."""
+    return issuer.strip().lower().rstrip(".")
+
+
 def _asked(issuer: str | None) -> str:
-    asked = (issuer or "").strip().lower().rstrip(".")
+    asked = _plain(issuer or "")
     if asked and (not valid_issuer(asked) or len(asked) > MAX_ISSUER):
         raise IdentityError(
             f"issuer {asked[:80]!r} is no domain name: at most {MAX_ISSUER} letters, digits, - _ and dots"

@@ -65,6 +65,28 @@ def test_a_change_that_would_stop_the_start_is_refused(state: str, tmp_path: Pat
     assert not (tmp_path / "state").exists()
 
 
+def test_another_issuer_than_at_the_first_start_is_refused_before_the_next(
+    state: str, tmp_path: Path, capsys: Said
+) -> None:
+    assert run("set", "node.issuer=Home.Test", state) == 0
+    assert main(["init", state]) == 0
+    assert run("set", "node.issuer=home.test.", state) == 0
+    assert run("set", "node.issuer=other.test", state) == 2
+    assert "the issuer of this node is home.test, fixed at its first start" in capsys.readouterr().err
+    local = tmp_path / "state" / "config.d" / "90-local.toml"
+    assert "home.test" in local.read_text()
+    local.write_text('[log]\nrate = 7\n[node]\nissuer = "other.test"\n')
+    assert run("validate", state) == 1
+    assert f"{local}:4: node.issuer: the issuer of this node is home.test" in capsys.readouterr().err
+    assert main(["doctor", state]) == 1
+    assert f"configuration: {local}:4: node.issuer" in capsys.readouterr().out
+    assert main(["init", state]) == 2
+    assert main(["run", state]) == 2
+    assert f"{local}:4: node.issuer" in capsys.readouterr().err
+    assert run("set", "--unset", "node.issuer", state) == 0
+    assert run("validate", state) == 0
+
+
 def test_limits_are_settings(state: str, capsys: Said) -> None:
     run("list", "--json", state)
     limits = [row for row in answer(capsys) if row["key"].startswith("limits.")]

@@ -105,6 +105,15 @@ def test_a_skill_is_read_by_a_call(asked: Asked, verb: Verb) -> None:
 
 
 @pytest.mark.usefixtures("porch")
+def test_a_switch_that_is_read_is_on_or_off_to_people(asked: Asked, verb: Verb) -> None:
+    announced = '{"capabilities": [{"name": "bell", "kind": "switch", "value_type": "boolean"}]}'
+    assert verb("mqtt", "pub", "aun/v1/porch/announce", announced, "--retain")[0] == 0
+    assert verb("mqtt", "pub", "aun/v1/porch/state/bell", "true")[0] == 0
+    assert asked("skill", "call", "porch.bell")["value"] is True
+    assert ["value", "on"] in [line.split() for line in verb("skill", "call", "porch.bell")[1].splitlines()]
+
+
+@pytest.mark.usefixtures("porch")
 def test_a_job_is_ordered_by_its_name_alone(verb: Verb) -> None:
     announced = '{"skills": [{"name": "water"}], "capabilities": []}'
     assert verb("mqtt", "pub", "aun/v1/porch/announce", announced, "--retain")[0] == 0

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import contextlib
+import datetime
 import logging
 import os
 import ssl
@@ -45,6 +46,24 @@ async def test_a_changed_file_is_taken_up(tmp_path: Path) -> None:
     assert await renewal.look()
     assert not await renewal.look()
     assert renewal.reloads == 1
+
+
+async def test_the_end_that_is_told_is_that_of_the_certificate_in_use(tmp_path: Path) -> None:
+    ours, theirs = identity(tmp_path), Authority(tmp_path)
+    assert Renewal(ours, TlsFiles(), [], FakeClock()).until == ours.tls_until
+    first, second = (datetime.datetime(year, 1, 1, tzinfo=datetime.UTC) for year in (2098, 2099))
+    cert, key = theirs.issue("box", end=first)
+    renewal = Renewal(ours, TlsFiles(cert=str(cert), key=str(key)), [], FakeClock())
+    renewal.context()
+    assert renewal.until == int(first.timestamp())
+    theirs.issue("box", end=second)
+    assert renewal.until == int(first.timestamp())
+    assert await renewal.look()
+    assert renewal.until == int(second.timestamp())
+    cert.write_text("no certificate")
+    assert not await renewal.look()
+    assert renewal.until == int(second.timestamp())
+    assert Renewal(ours, TlsFiles(cert=str(cert), key=str(key)), [], FakeClock()).until == 0
 
 
 async def test_a_bad_file_is_not_taken_and_the_old_certificate_stays(

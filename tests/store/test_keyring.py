@@ -209,3 +209,13 @@ def test_the_operators_certificate_and_client_ca_are_used(tmp_path: Path) -> Non
         handshake(context, client, "other.test")
     optional = made.tls_context(TlsFiles(client_ca=str(theirs.tls_ca), client_cert="optional"))
     assert optional.verify_mode is ssl.CERT_OPTIONAL
+
+
+def test_what_is_not_there_or_cannot_be_read_fixes_no_issuer(tmp_path: Path) -> None:
+    assert keyring.fixed_issuer(tmp_path, "edge.test") == ""
+    load(tmp_path, "edge.test")
+    assert keyring.fixed_issuer(tmp_path, "") == ""
+    assert keyring.fixed_issuer(tmp_path, " Edge.Test. ") == ""
+    assert keyring.fixed_issuer(tmp_path, "other.test") == "edge.test"
+    (tmp_path / "identity" / "pki" / "issuer").write_bytes(b"\xff")
+    assert keyring.fixed_issuer(tmp_path, "other.test") == ""
