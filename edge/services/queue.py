@@ -41,6 +41,7 @@ REASONS = {
     "spool_full": "too much waited for a broker of your own",
     "broker_not_authorized": "a broker of your own does not let the node publish on that topic",
     "broker_topic_name_invalid": "a broker of your own does not take such a topic",
+    "broker_packet_too_large": "larger than the packets that a broker of your own takes",
     "broker_payload_format_invalid": "a broker of your own does not take such a payload",
     "broker_quota_exceeded": "a broker of your own said, again and again, that a quota is full",
     "broker_refused": "a broker of your own refused it again and again, without a reason that says more",

@@ -14,12 +14,13 @@ import logging
 import random
 import socket
 import ssl
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 
 import aiomqtt
 
 from edge.contract.bus import Admission, Done, Publish, Sink, after
-from edge.contract.errors import Unavailable
+from edge.contract.errors import TooLarge, Unavailable
 from edge.contract.limit import Limits
 from edge.contract.op import Spawn
 from edge.contract.principal import Kind, Principal
@@ -164,6 +165,10 @@ class ExternalEngine:
             await self.broker.send0(message.topic, message.payload)
         except aiomqtt.MqttError:
             self._gone_at_once(message, told)
+        except TooLarge as error:
+            self._lost("broker_packet_too_large", message.topic, "")
+            if told is not None:
+                told(error)
         else:
             if told is not None:
                 told(None)
@@ -218,8 +223,7 @@ class ExternalEngine:
             "uncommitted_most": self._most_uncommitted,
             "uncommitted_longest_us": self._longest_us,
             **causes,
-            **self._counters,
-            **self._outbox.counters,
+            **(Counter(self._counters) + Counter(self._outbox.counters)),
         }
 
     def facts(self) -> dict[str, object]:

@@ -22,11 +22,12 @@ from paho.mqtt.properties import Properties
 from paho.mqtt.reasoncodes import ReasonCode
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
+from edge.contract.errors import TooLarge
 from edge.contract.time import SECOND, Clock
 from edge.protocol.backoff import Backoff, Curve
 from edge.protocol.mqtt.topics import within
 from edge.store.spool import Spooled
-from edge.transports.mqtt.puback import REFUSED, Acks
+from edge.transports.mqtt.puback import REFUSED, TOO_LARGE, Acks
 
 log = logging.getLogger(__name__)
 
@@ -57,13 +58,14 @@ CURVES = {
 UNTAKEN = {
     0x87: "broker_not_authorized",
     0x90: "broker_topic_name_invalid",
+    TOO_LARGE: "broker_packet_too_large",
     0x97: "broker_quota_exceeded",
     0x99: "broker_payload_format_invalid",
 }
 """Why a broker did not take a message (MQTT 5 §3.4.2.1), by the reason under which that is declared."""
 UNSAID = "broker_refused"
 """The same for every other reason code: unspecified, implementation specific, a packet id in use."""
-NEVER = {0x87, 0x90, 0x99}
+NEVER = {0x87, 0x90, TOO_LARGE, 0x99}
 """What it would say again of the same message. Anything else may pass, and is tried again."""
 REFUSALS = {"refused": Curve(1, 30)}
 """How long nothing is sent after a refusal that may pass: what comes behind would overtake it, and add to the load."""
@@ -154,6 +156,7 @@ class ForeignBroker:
         """Filters that the broker does not let us hear."""
         self.connections = 0
         self._client: aiomqtt.Client | None = None
+        self._acks: Acks | None = None
         self.hearing: set[str] = set()
         """Filters that the broker has granted on this connection."""
         self._leaving, self._replan = asyncio.Event(), asyncio.Event()
@@ -236,7 +239,7 @@ class ForeignBroker:
             if self.connected:
                 self._cut()
             self.state = "lost"
-            self._client = None
+            self._client = self._acks = None
         return "lost"
 
     async def _connection(self) -> None:
@@ -251,7 +254,7 @@ class ForeignBroker:
     async def _stay(self, client: aiomqtt.Client, acks: Acks) -> None:
         self.connections += 1
         self.state, self.hearing, self._told = "connected", set(), set()
-        self._client = client
+        self._client, self._acks = client, acks
         self._begun()
         log.info("connected to the broker at %s with MQTT %s", self._name, self.version)
         async with asyncio.TaskGroup() as group:
@@ -329,36 +332,39 @@ class ForeignBroker:
             if self._refusals.failures:
                 await asyncio.wait([sending])  # alone, until the broker takes something
 
-    def _answered(self, one: Spooled, slots: asyncio.Semaphore, sending: asyncio.Task[ReasonCode]) -> None:
+    def _answered(self, one: Spooled, slots: asyncio.Semaphore, sending: asyncio.Task[int]) -> None:
         """A message was sent, or not. Not a `finally` in the task: one that is cancelled before its first step, as when
         the connection ends in the turn in which it was made, has none."""
         slots.release()
         if sending.cancelled() or sending.exception() is not None:
             self._outgoing.back(one)
             return
-        answer = sending.result()
-        if _number(answer) >= REFUSED:
-            self._not_taken(one, answer)
+        code = sending.result()
+        if code >= REFUSED:
+            self._not_taken(one, code)
             return
         if self._clock.now().mono_us >= self._silent_until_us:
             self._refusals.well()
         self._outgoing.sent(one)
 
-    def _not_taken(self, one: Spooled, answer: ReasonCode) -> None:
+    def _not_taken(self, one: Spooled, code: int) -> None:
         """The broker answered with a refusal: for good, or nothing is sent for a while."""
-        code, now_us = _number(answer), self._clock.now().mono_us
-        again = code not in NEVER
+        now_us, again = self._clock.now().mono_us, code not in NEVER
         if again and now_us >= self._silent_until_us:  # those that were in flight together are one refusal
             self._silent_until_us = now_us + self._refusals.failed("refused")
         told = log.debug if code in self._told else log.warning
-        told("the broker at %s did not take a message on %s: %s", self._name, one.topic, answer)
+        reason = UNTAKEN.get(code, UNSAID)
+        told("the broker at %s did not take a message on %s: 0x%02x, %s", self._name, one.topic, code, reason)
         self._told.add(code)
-        self._outgoing.refused(one, UNTAKEN.get(code, UNSAID), again=again)
+        self._outgoing.refused(one, reason, again=again)
 
     async def send0(self, topic: str, payload: bytes) -> None:
-        """Send with QoS 0, now or never. Raises `MqttError` when there is no connection."""
-        if self._client is None:
+        """Send with QoS 0, now or never. Raises `MqttError` when there is no connection, `TooLarge` when the broker
+        takes no packet of that size."""
+        if self._client is None or self._acks is None:
             raise aiomqtt.MqttError("not connected")
+        if not self._acks.fits(topic, payload, 0):
+            raise TooLarge("larger than the packets that the broker takes")
         await self._client.publish(topic, payload, qos=0)
 
 

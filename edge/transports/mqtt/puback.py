@@ -3,6 +3,9 @@
 A reason code of 0x80 or more means that the message was not taken; the packet counts as acked and must not be sent
 again (MQTT 5 §4.4, MQTT-4.4.0-2). Whoever tries once more does so with a PUBLISH of its own, under a new packet id.
 3.1.1 has no reason codes: every PUBACK is a success there (3.1.1 §3.4).
+
+Nor does aiomqtt heed the largest packet that a broker announces in its CONNACK (MQTT 5 §3.2.2.3.6): it hangs up on a
+larger one, and would again on every connection.
 """
 
 from __future__ import annotations
@@ -16,9 +19,12 @@ from paho.mqtt.client import MQTT_ERR_SUCCESS
 from paho.mqtt.reasoncodes import ReasonCode
 
 from edge.contract.time import SECOND, Clock
+from edge.protocol.mqtt.codec import V5, PublishPacket, encode
 
 REFUSED = 0x80
 """The least reason code that is a refusal (MQTT 5 §2.4)."""
+TOO_LARGE = 0x95
+"""Packet too large: what a larger message is answered here, which may not be sent (MQTT-3.2.2-15)."""
 
 
 class Acks:
@@ -29,20 +35,30 @@ class Acks:
     def __init__(self, client: aiomqtt.Client, clock: Clock, timeout_s: float) -> None:
         self._clock, self._timeout_us = clock, int(timeout_s * SECOND)
         self._paho = client._client
-        after = self._paho.on_publish
-        if after is None:
-            raise RuntimeError("aiomqtt does not listen for what paho has published")
-        self._after: Callable[..., None] = after
+        published, connected = self._paho.on_publish, self._paho.on_connect
+        if published is None or connected is None:
+            raise RuntimeError("aiomqtt does not listen to paho any more")
+        self._then_published: Callable[..., None] = published
+        self._then_connected: Callable[..., None] = connected
         self._waiting: dict[int, asyncio.Future[ReasonCode]] = {}
-        self._paho.on_publish = self._acked
+        self._largest: int | None = None
+        self._paho.on_publish, self._paho.on_connect = self._published, self._connected
 
     def hang_up(self) -> None:
         """Close the connection, whatever aiomqtt thinks of it."""
         self._paho.disconnect()
 
-    async def publish(self, topic: str, payload: bytes, *, retain: bool) -> ReasonCode:
-        """Send with QoS 1; what the broker's PUBACK said. Raises `MqttError` when it could not be sent, or no PUBACK
-        came in time."""
+    def fits(self, topic: str, payload: bytes, qos: int) -> bool:
+        """Whether the broker takes a packet of that size."""
+        if self._largest is None:
+            return True
+        return len(encode(PublishPacket(topic, payload, qos, packet_id=qos), V5)) <= self._largest
+
+    async def publish(self, topic: str, payload: bytes, *, retain: bool) -> int:
+        """Send with QoS 1; the reason code of the broker's PUBACK, or `TOO_LARGE` for what it said it would not take.
+        Raises `MqttError` when it could not be sent, or no PUBACK came in time."""
+        if not self.fits(topic, payload, 1):
+            return TOO_LARGE
         info = self._paho.publish(topic, payload, 1, retain)
         if info.rc != MQTT_ERR_SUCCESS:
             raise aiomqtt.MqttCodeError(info.rc, "Could not publish message")
@@ -50,15 +66,20 @@ class Acks:
         self._waiting[info.mid] = answer
         try:
             async with self._clock.until(self._clock.now().mono_us + self._timeout_us):
-                return await answer
+                return (await answer).value
         except TimeoutError:
             raise aiomqtt.MqttError("no PUBACK in time") from None
         finally:
             del self._waiting[info.mid]
 
-    def _acked(self, client: Any, userdata: Any, mid: int, reason: ReasonCode, properties: Any) -> None:
+    def _connected(self, client: Any, userdata: Any, flags: Any, reason: Any, properties: Any = None) -> None:
+        """paho has a CONNACK; in 3.1.1 it has no properties."""
+        self._largest = getattr(properties, "MaximumPacketSize", None)
+        self._then_connected(client, userdata, flags, reason, properties)
+
+    def _published(self, client: Any, userdata: Any, mid: int, reason: ReasonCode, properties: Any) -> None:
         """paho has a PUBACK, or has written a PUBLISH of QoS 0, which aiomqtt waits for."""
         answer = self._waiting.get(mid)
         if answer is not None and not answer.done():
             answer.set_result(reason)
-        self._after(client, userdata, mid, reason, properties)
+        self._then_published(client, userdata, mid, reason, properties)

@@ -150,6 +150,25 @@ async def test_what_the_broker_does_not_let_us_publish_is_declared_lost(tmp_path
         assert (stats["sent"], stats["refused"], stats["connected_times"]) == (1, 1, 1)
 
 
+async def test_what_is_larger_than_the_broker_takes_is_declared_lost_and_keeps_nothing_up(tmp_path: Path) -> None:
+    """Mosquitto announces the size in its CONNACK and hangs up on more: it was sent on every connection anew."""
+    most = 200
+    exact = most - len(b"\x32\0\0" + b"\0\x03t/x" + b"\0\x01" + b"\0")
+    with Mosquitto(tmp_path / "mosquitto", users=USERS, lines=(f"max_packet_size {most}",)) as broker:
+        async with foreign(tmp_path, broker.port) as made, device(broker) as client:
+            await made.connected()
+            await client.subscribe("t/#", qos=1)
+            made.publish("t/x", b"+" * most)
+            made.publish("t/x", b"+" * (exact + 1))
+            made.publish("t/x", b"+" * (exact + 3), 0)
+            made.publish("t/x", b"=" * exact)
+            assert (await anext(client.messages)).payload == b"=" * exact
+            await made.until(lambda: made.engine.stats()["queued"] == 0)
+            await made.until(lambda: made.engine.stats().get("dropped.broker_packet_too_large") == 3)
+            assert await made.drops() == {"broker_packet_too_large": 3}
+            assert made.engine.stats()["connected_times"] == 1
+
+
 async def test_a_broker_of_3_1_1_cannot_say_that_it_refuses(tmp_path: Path, strict: Mosquitto) -> None:
     """PUBACK has no reason code there; docs/engines.md says so."""
     async with foreign(tmp_path, strict.port, where={"version": "3.1.1"}) as made:

@@ -144,7 +144,7 @@ async def test_a_message_without_a_puback_goes_out_again_on_the_next_connection(
 async def test_a_library_that_does_not_call_back_any_more_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
     client = aiomqtt.Client("127.0.0.1")
     client._client.on_publish = None
-    with pytest.raises(RuntimeError, match="does not listen"):
+    with pytest.raises(RuntimeError, match="does not listen to paho"):
         Acks(client, SystemClock(1), 1)
     monkeypatch.delattr(client, "_client")
     with pytest.raises(AttributeError, match="_client"):
