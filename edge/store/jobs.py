@@ -47,7 +47,8 @@ class BulkJob:
 
 
 class Savepoints:
-    """Runs the jobs of one commit after the other, in transactions that the writer opens and ends."""
+    """Runs the jobs of one commit after the other, in transactions that the writer opens and ends. A job may be run
+    again after a transaction that failed: nothing of that is left on it."""
 
     def __init__(self, conn: sqlite3.Connection, clock: Clock, marks: Marks) -> None:
         self._conn, self._clock, self._marks = conn, clock, marks
@@ -79,7 +80,7 @@ class Savepoints:
         except Exception as error:
             self._still_well(unit.failure)
             self._conn.execute("ROLLBACK TO unit")
-            job.result = error
+            job.result, job.events, job.calls = error, (), ()
             self.failed_units += 1
         else:
             self._still_well(unit.failure)
@@ -104,6 +105,8 @@ class Savepoints:
             self._conn.execute("ROLLBACK")
             self._conn.execute("BEGIN IMMEDIATE")
             return False
+        for job in jobs:
+            job.result = None
         return True
 
     def _rows(self, groups: dict[str, list[BulkJob]]) -> None:

@@ -6,7 +6,13 @@ import asyncio
 import sqlite3
 from pathlib import Path
 
+import pytest
+
 from edge.contract.store import Unit
+from edge.store.connection import open_writer
+from edge.store.jobs import BulkJob, Savepoints, UnitJob
+from edge.store.marks import Marks
+from tests.support.clock import FakeClock
 from tests.support.store import database
 from tests.support.things import ADD, THING, Held, add, things
 
@@ -101,3 +107,45 @@ async def test_a_value_that_sqlite_cannot_hold_fails_its_rows_only(tmp_path: Pat
         assert not db.read_only
     assert isinstance(results[0], OverflowError)
     assert results[1] is None
+
+
+def test_what_a_failed_commit_left_on_a_job_is_gone_once_it_is_run_again(tmp_path: Path) -> None:
+    """Row by row, because of a bad one, until the disk is full; then the urgent alone, and what fails by now."""
+    conn = open_writer(tmp_path / "x.db")
+    conn.execute("CREATE TABLE t (n INTEGER PRIMARY KEY, text TEXT NOT NULL) STRICT")
+    [(pages,)] = conn.execute("PRAGMA page_count").fetchall()
+    savepoints = Savepoints(conn, FakeClock(), Marks())
+    put = "INSERT INTO t (n, text) VALUES (?, ?)"
+    bad = BulkJob(put, [(1, None)], print)
+    urgent = BulkJob(put, [(2, "x" * 100_000)], print, urgent=True)
+    calls: list[int] = []
+
+    def once(unit: Unit) -> None:
+        if calls:
+            raise ValueError("no more")
+        calls.append(1)
+        unit.after(lambda: calls.append(2))
+
+    unit = UnitJob(once, print, FakeClock().now())
+    try:
+        conn.execute(f"PRAGMA max_page_count = {pages}")
+        conn.execute("BEGIN IMMEDIATE")
+        with pytest.raises(sqlite3.OperationalError, match="full"):
+            savepoints.run([unit, bad, urgent])
+        assert urgent.result is not None
+        assert len(unit.calls) == 1
+        if conn.in_transaction:
+            conn.execute("ROLLBACK")
+        conn.execute("PRAGMA max_page_count = 1000000")
+        conn.execute("BEGIN IMMEDIATE")
+        savepoints.run([urgent])
+        conn.execute("COMMIT")
+        assert urgent.result is None
+        conn.execute("BEGIN IMMEDIATE")
+        savepoints.run([unit])
+        conn.execute("COMMIT")
+        assert isinstance(unit.result, ValueError)
+        assert (unit.calls, unit.events) == ((), ())
+        assert conn.execute("SELECT n FROM t").fetchall() == [(2,)]
+    finally:
+        conn.close()
