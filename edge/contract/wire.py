@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, NoReturn, TypeVar
 
 import msgspec
@@ -19,6 +19,10 @@ T = TypeVar("T")
 
 SAFE_INTEGER = 2**53 - 1
 """The largest magnitude a JSON number may have: above it JavaScript and the AUN SDK drop the connection."""
+
+
+dumps: Callable[[Any], bytes] = msgspec.json.Encoder().encode
+"""Compact JSON, UTF-8, of plain values and records."""
 
 
 class JsonLimits(msgspec.Struct, frozen=True):
@@ -67,11 +71,6 @@ def loads(data: bytes | bytearray | memoryview | str, limits: JsonLimits = DEFAU
     return value
 
 
-def dumps(value: object) -> bytes:
-    """Compact JSON, UTF-8, of plain values and records."""
-    return msgspec.json.encode(value)
-
-
 def decode(raw: bytes | memoryview, kind: type[T]) -> T:
     """Read already-vetted JSON (it has passed `loads` once) into a record. Raises `Malformed`."""
     try:
@@ -91,14 +90,14 @@ def _clean(raw: bytes, depth: int) -> Any:
     No key is twice in an object when the text has no more colons than its objects have members: each pair has one.
     """
     try:
-        value = _PLAIN.decode(raw)
+        value = _plain(raw)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return _UNSURE
     kind = type(value)
     if kind is dict or kind is list:
         return value if _members(value, depth) == raw.count(b":") else _UNSURE
     if kind is int or kind is float:
-        return value if -SAFE_INTEGER <= value <= SAFE_INTEGER else _UNSURE
+        return value if _LEAST <= value <= SAFE_INTEGER else _UNSURE
     return value
 
 
@@ -113,8 +112,10 @@ def _members(value: dict[str, Any] | list[Any], depth: int) -> int:
         items, members = value.values(), len(value)
     for item in items:
         kind = type(item)
+        if kind is str:
+            continue
         if kind is int or kind is float:
-            if not -SAFE_INTEGER <= item <= SAFE_INTEGER:
+            if not _LEAST <= item <= SAFE_INTEGER:
                 return _UNCLEAN
         elif kind is dict or kind is list:
             members += _members(item, depth - 1)
@@ -163,5 +164,6 @@ _BRACKETS = bytes.maketrans(b"{}", b"[]")
 _NOT_BRACKETS = bytes(byte for byte in range(256) if byte not in b"[]{}")
 _UNSURE = object()
 _UNCLEAN = -(1 << 60)
-_PLAIN: msgspec.json.Decoder[Any] = msgspec.json.Decoder()
+_LEAST = -SAFE_INTEGER
+_plain = msgspec.json.Decoder[Any]().decode
 _DECODER = json.JSONDecoder(object_pairs_hook=_pairs, parse_int=_integer, parse_float=_float, parse_constant=_constant)

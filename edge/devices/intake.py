@@ -25,7 +25,7 @@ from edge.devices.model import Cap, Device, Latest, Pending, Route, moment, word
 from edge.devices.registry import RESTATE_ROWS, Registry
 from edge.protocol.discovery import native
 from edge.protocol.discovery.config import slug
-from edge.protocol.discovery.record import Payload, Refusal, read
+from edge.protocol.discovery.record import Payload, Refusal, read, read_native
 from edge.protocol.discovery.template import NO_SAMPLE
 from edge.store.readings import UNKNOWN_TIME
 
@@ -140,11 +140,14 @@ class Intake:
         reader = cap.component.reader
         if reader is None or not message.payload:
             return False
-        value = read(reader, payload)
+        said: int | None = None
+        if reader.native:
+            value, said = read_native(reader, payload)
+        else:
+            value = read(reader, payload)
         if value is NO_SAMPLE or (cap.component.cap.options and not _possible(cap.component.cap, value)):
             cap.counters["no_sample"] += 1
             return False
-        said = payload.native()[1] if reader.native else None
         stated = None if said is None else self._stated(cap, said)
         if stated is None and not message.live:
             stated = UNKNOWN_TIME

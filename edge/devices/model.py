@@ -186,6 +186,8 @@ class Routes:
 
     def __init__(self) -> None:
         self._routes: dict[str, Route] = {}
+        self.get = self._routes.get
+        """The route of a topic, None when nobody reads it."""
         self._risky: dict[Cap, tuple[tuple[str, ...], tuple[str, ...]]] = {}
         """(every topic, command topics) of those of high risk, as they were when they came."""
         self._closed: Counter[str] = Counter()
@@ -223,10 +225,6 @@ class Routes:
         else:
             shared = writer is not None and self.closed(writer.topic)
         return "high" if shared else cap.what.risk
-
-    def get(self, topic: str) -> Route | None:
-        """The route of a topic."""
-        return self._routes.get(topic)
 
     def __contains__(self, topic: str) -> bool:
         return topic in self._routes

@@ -46,34 +46,35 @@ class Refused(msgspec.Struct, frozen=True):
     detail: str = ""
 
 
-class Payload:
+_UNREAD = object()
+
+
+class Payload(msgspec.Struct, eq=False):
     """One message's payload, decoded at most once however many capabilities read it."""
 
-    __slots__ = ("_json", "_limits", "_native", "_text", "raw")
-
-    def __init__(self, raw: bytes, limits: JsonLimits) -> None:
-        self.raw, self._limits = raw, limits
-        self._text: str | NoSample | None = NO_SAMPLE
-        self._json: object = NO_SAMPLE
-        self._native: tuple[object, int | None] | None = None
+    raw: bytes
+    limits: JsonLimits
+    _text: object = _UNREAD
+    _json: object = _UNREAD
+    _native: tuple[object, int | None] | None = None
 
     def text(self) -> str | None:
         """The payload as UTF-8 text, None when it is none."""
-        if isinstance(self._text, NoSample):
+        if self._text is _UNREAD:
             try:
                 self._text = self.raw.decode()
             except UnicodeDecodeError:
                 self._text = None
-        return self._text
+        return self._text  # type: ignore[return-value]
 
     def json(self) -> object:
         """The payload as JSON, `NO_SAMPLE` when it is none."""
-        if self._json is NO_SAMPLE:
+        if self._json is _UNREAD:
             try:
-                self._json = (loads(self.raw, self._limits),)
+                self._json = loads(self.raw, self.limits)
             except EdgeError:
-                self._json = ()
-        return self._json[0] if self._json else NO_SAMPLE  # type: ignore[index]
+                self._json = NO_SAMPLE
+        return self._json
 
     def native(self) -> tuple[object, int | None]:
         """(value, the device's own time in ms since 1970 UTC) of a native reading: a JSON value, or `{"v": value,
@@ -205,10 +206,7 @@ def read(reader: Reader, payload: Payload) -> Value | NoSample:
     Empty text is no sample; the word `None` is "unknown" (spec/device-conventions.md §1.8).
     """
     if reader.native:
-        raw, _ = payload.native()
-        if raw is NO_SAMPLE:
-            raw = payload.text() or NO_SAMPLE
-        return NO_SAMPLE if raw is NO_SAMPLE else typed(raw, reader.value_type)
+        return read_native(reader, payload)[0]
     raw = _picked(reader, payload)
     if raw is NO_SAMPLE:
         return NO_SAMPLE
@@ -225,6 +223,16 @@ def read(reader: Reader, payload: Payload) -> Value | NoSample:
     if raw == "None":
         return None
     return typed(raw, reader.value_type)
+
+
+def read_native(reader: Reader, payload: Payload) -> tuple[Value | NoSample, int | None]:
+    """`read` for a native reading, and the device's own time in ms since 1970 UTC if it says one."""
+    raw, stated = payload.native()
+    if raw is NO_SAMPLE:
+        raw = payload.text() or NO_SAMPLE
+        if raw is NO_SAMPLE:
+            return NO_SAMPLE, None
+    return typed(raw, reader.value_type), stated
 
 
 def typed(raw: object, value_type: str) -> Value | NoSample:
