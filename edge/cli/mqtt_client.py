@@ -35,7 +35,7 @@ from edge.protocol.mqtt.codec import (
     Wish,
 )
 from edge.protocol.mqtt.fields import Fault
-from edge.protocol.mqtt.reasons import Packet, Reason
+from edge.protocol.mqtt.reasons import REFUSED, Packet, Reason
 from edge.protocol.mqtt.topics import valid_filter, valid_topic
 
 Heard = Callable[[str, bytes, int, bool], bool]
@@ -43,8 +43,6 @@ Heard = Callable[[str, bytes, int, bool], bool]
 
 SILENCE_S = 20
 """After so long without a packet the node is asked whether it is there; after as long again it is not."""
-REFUSED = 0x80
-"""Reason codes from here on are refusals (MQTT 5 §2.4); so is 0x80 in a SUBACK of 3.1.1."""
 NO_RETAINED = 2
 """Retain Handling: no retained messages at the time of the subscription (MQTT 5 §3.8.3.1)."""
 

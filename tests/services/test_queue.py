@@ -176,8 +176,10 @@ def declared() -> set[str]:
                     found |= words(node.args[place : place + 1])
                 if name == "refused" and isinstance(node.func, ast.Attribute):
                     found |= words(node.args[2:3])
-            elif isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") in NAMED:
-                found |= words(node.value.values if isinstance(node.value, ast.Dict) else [node.value])
+            elif isinstance(node, ast.Assign | ast.AnnAssign):
+                target = node.targets[0] if isinstance(node, ast.Assign) else node.target
+                if getattr(target, "id", "") in NAMED:
+                    found |= words(node.value.values if isinstance(node.value, ast.Dict) else [node.value])
             elif isinstance(node, ast.FunctionDef):
                 if (path.name, node.name) in RETURNED:
                     found |= {

@@ -25,6 +25,10 @@ class Packet(IntEnum):
     AUTH = 15
 
 
+REFUSED = 0x80
+"""Reason codes from here on are refusals (MQTT 5 §2.4); so is 0x80 in a SUBACK of 3.1.1."""
+
+
 class Reason(IntEnum):
     """MQTT 5 §2.4. 0x00 is Success, Normal disconnection and Granted QoS 0."""
 

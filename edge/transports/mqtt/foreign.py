@@ -25,9 +25,10 @@ from paho.mqtt.subscribeoptions import SubscribeOptions
 from edge.contract.errors import TooLarge
 from edge.contract.time import SECOND, Clock
 from edge.protocol.backoff import Backoff, Curve
+from edge.protocol.mqtt.reasons import REFUSED, Reason
 from edge.protocol.mqtt.topics import within
 from edge.store.spool import Spooled
-from edge.transports.mqtt.puback import REFUSED, TOO_LARGE, Acks
+from edge.transports.mqtt.puback import Acks
 
 log = logging.getLogger(__name__)
 
@@ -55,17 +56,17 @@ CURVES = {
 }
 """What can go wrong, and how patient it makes us."""
 
-UNTAKEN = {
-    0x87: "broker_not_authorized",
-    0x90: "broker_topic_name_invalid",
-    TOO_LARGE: "broker_packet_too_large",
-    0x97: "broker_quota_exceeded",
-    0x99: "broker_payload_format_invalid",
+UNTAKEN: dict[int, str] = {
+    Reason.NOT_AUTHORIZED: "broker_not_authorized",
+    Reason.TOPIC_NAME_INVALID: "broker_topic_name_invalid",
+    Reason.PACKET_TOO_LARGE: "broker_packet_too_large",
+    Reason.QUOTA_EXCEEDED: "broker_quota_exceeded",
+    Reason.PAYLOAD_FORMAT_INVALID: "broker_payload_format_invalid",
 }
 """Why a broker did not take a message (MQTT 5 §3.4.2.1), by the reason under which that is declared."""
 UNSAID = "broker_refused"
 """The same for every other reason code: unspecified, implementation specific, a packet id in use."""
-NEVER = {0x87, 0x90, TOO_LARGE, 0x99}
+NEVER = UNTAKEN.keys() - {Reason.QUOTA_EXCEEDED}
 """What it would say again of the same message. Anything else may pass, and is tried again."""
 REFUSALS = {"refused": Curve(1, 30)}
 """How long nothing is sent after a refusal that may pass: what comes behind would overtake it, and add to the load."""
@@ -309,7 +310,7 @@ class ForeignBroker:
         codes = await client.subscribe(asked if self.no_local else [(one, 1) for one in filters])
         _heed_cancellation()
         for one, code in zip(filters, codes, strict=False):
-            if _number(code) >= 0x80:
+            if _number(code) >= REFUSED:
                 self.refused.add(one)
                 log.warning("the broker at %s does not let us hear %s: %s", self._name, one, code)
             else:

@@ -4,8 +4,8 @@ A reason code of 0x80 or more means that the message was not taken; the packet c
 again (MQTT 5 §4.4, MQTT-4.4.0-2). Whoever tries once more does so with a PUBLISH of its own, under a new packet id.
 3.1.1 has no reason codes: every PUBACK is a success there (3.1.1 §3.4).
 
-Nor does aiomqtt heed the largest packet that a broker announces in its CONNACK (MQTT 5 §3.2.2.3.6): it hangs up on a
-larger one, and would again on every connection.
+Nor does aiomqtt heed the largest packet that a broker announces in its CONNACK (MQTT 5 §3.2.2.3.6): the broker hangs up
+on a larger one, and would again on every connection.
 """
 
 from __future__ import annotations
@@ -20,11 +20,7 @@ from paho.mqtt.reasoncodes import ReasonCode
 
 from edge.contract.time import SECOND, Clock
 from edge.protocol.mqtt.codec import V5, PublishPacket, encode
-
-REFUSED = 0x80
-"""The least reason code that is a refusal (MQTT 5 §2.4)."""
-TOO_LARGE = 0x95
-"""Packet too large: what a larger message is answered here, which may not be sent (MQTT-3.2.2-15)."""
+from edge.protocol.mqtt.reasons import Reason
 
 
 class Acks:
@@ -55,10 +51,10 @@ class Acks:
         return len(encode(PublishPacket(topic, payload, qos, packet_id=qos), V5)) <= self._largest
 
     async def publish(self, topic: str, payload: bytes, *, retain: bool) -> int:
-        """Send with QoS 1; the reason code of the broker's PUBACK, or `TOO_LARGE` for what it said it would not take.
-        Raises `MqttError` when it could not be sent, or no PUBACK came in time."""
+        """Send with QoS 1; the reason code of the broker's PUBACK, or that of a packet too large where it said before
+        that it would not take it. Raises `MqttError` when it could not be sent, or no PUBACK came in time."""
         if not self.fits(topic, payload, 1):
-            return TOO_LARGE
+            return Reason.PACKET_TOO_LARGE  # it may not be sent (MQTT-3.2.2-15)
         info = self._paho.publish(topic, payload, 1, retain)
         if info.rc != MQTT_ERR_SUCCESS:
             raise aiomqtt.MqttCodeError(info.rc, "Could not publish message")
