@@ -2,66 +2,20 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, closing
 from pathlib import Path
 
 import aiomqtt
 import pytest
 
 from edge.contract.limit import Limits
-from edge.protocol.mqtt import codec
-from edge.protocol.mqtt.codec import V5, Ack, Connack, Connect, Packet, PublishPacket, Suback, Subscribe
+from edge.protocol.mqtt.codec import PublishPacket
 from edge.system.clock import SystemClock
 from edge.transports.mqtt.outbox import SPOOL_TRIES
 from edge.transports.mqtt.puback import Acks
 from tests.support.foreign import foreign
-from tests.transports.mqtt.raw import Peer
+from tests.transports.mqtt.picky import picky
 
 SUCCESS, UNSPECIFIED, NOT_AUTHORIZED, QUOTA = 0, 0x80, 0x87, 0x97
-
-
-class Picky:
-    """A broker that takes a message, or says why not: `answers` gives the reason code, None for no answer."""
-
-    def __init__(self, answers: Callable[[PublishPacket], int | None]) -> None:
-        self.answers, self.port = answers, 0
-        self.heard: list[PublishPacket] = []
-
-    @property
-    def payloads(self) -> list[bytes]:
-        """What came, in order."""
-        return [one.payload for one in self.heard]
-
-    async def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """One connection, to its end."""
-        peer = Peer(reader, writer, V5)
-        with closing(writer):
-            while (packet := await peer.next()) is not None:
-                match packet:
-                    case Connect():
-                        peer.send(Connack())
-                    case Subscribe():
-                        peer.send(Suback(packet.packet_id, [1] * len(packet.wishes)))
-                    case PublishPacket():
-                        self._publish(peer, packet)
-                    case codec.Disconnect():
-                        return
-
-    def _publish(self, peer: Peer, packet: PublishPacket) -> None:
-        self.heard.append(packet)
-        answer = self.answers(packet)
-        if packet.qos and answer is not None:
-            peer.send(Ack(Packet.PUBACK, packet.packet_id, answer))
-
-
-@asynccontextmanager
-async def picky(answers: Callable[[PublishPacket], int | None]) -> AsyncIterator[Picky]:
-    made = Picky(answers)
-    async with await asyncio.start_server(made.accept, "127.0.0.1", 0) as server:
-        made.port = server.sockets[0].getsockname()[1]
-        yield made
 
 
 @pytest.mark.parametrize(
