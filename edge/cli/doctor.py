@@ -164,8 +164,9 @@ def _opened(name: str, why: str) -> str:
 
     if "certificate" in why:
         return "mend tls.cert and tls.key, then start the node again"
-    key = next(port.key for port in PORTS if port.name == name)
-    return f"free the port, or `aun-edge config set {key}=127.0.0.1:0` (0 picks a free one), then start the node again"
+    port = next(port for port in PORTS if port.name == name)
+    free = f"{port.key}={port.usual.rpartition(':')[0]}:0"  # a door to the network stays one
+    return f"free the port, or `aun-edge config set {free}` (0 picks a free one), then start the node again"
 
 
 ORDER: tuple[tuple[str, Callable[[Examination], str], tuple[str, ...]], ...] = (

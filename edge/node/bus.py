@@ -110,7 +110,10 @@ def _amqtt(ports: Ports) -> BusEngine:
             closed=ports.routes.closed,
         )
     except ModuleNotFoundError as error:
-        raise EngineMissing(f"mqtt.engine = amqtt needs a package: pip install 'aun-edge[amqtt]' ({error})") from None
+        raise EngineMissing(
+            f"mqtt.engine = amqtt needs the package {error.name}, which is not there: "
+            "in the clone, .venv/bin/pip install -e '.[amqtt]'"
+        ) from None
 
 
 def _external(config: Config, issuer: str, ports: Ports) -> ExternalEngine:

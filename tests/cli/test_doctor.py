@@ -68,6 +68,10 @@ def test_a_listener_that_waits_for_a_device_is_no_finding_and_one_that_failed_is
     with pytest.raises(Failure, match=r"left off: mqtt: 127.0.0.1:1883 cannot be used") as told:
         examination.listeners()
     assert "aun-edge config set mqtt.listen=127.0.0.1:0" in told.value.next_step
+    examination.status["left_off"] = {"mqtts": "0.0.0.0:8883 cannot be used"}
+    with pytest.raises(Failure) as told:
+        examination.listeners()
+    assert "aun-edge config set mqtt.tls_listen=0.0.0.0:0" in told.value.next_step
     examination.status["mqtt"]["engine"] = "external"
     assert examination.listeners() == "http http://127.0.0.1:1"
     examination.status["left_off"]["https"] = "its certificate cannot be used: expired"
