@@ -101,7 +101,8 @@ class Listeners:
             tls = self._house.renewal.context(asked) if listener.tls else None
         except OSError as error:  # ssl.SSLError is one
             sock.close()
-            self._leave_off(listener, f"its certificate cannot be used: {error}")
+            why = f"{listener.host}:{listener.port} cannot be used: its certificate: {error}"
+            self._leave_off(listener, why, "mend tls.cert, tls.key and tls.client_ca, or unset them")
             return
         try:
             if listener.name.startswith("mqtt"):

@@ -256,7 +256,23 @@ class Identity:
         return made
 
     def tls_context(self, files: TlsFiles) -> ssl.SSLContext:
-        """A server context with the operator's certificate or ours. Raises `OSError` or `ssl.SSLError`."""
+        """A server context with the operator's certificate or ours.
+
+        Raises `OSError`, with the name of a file that cannot be read, or `ssl.SSLError`, with the settings whose files
+        are not what they should be."""
+        import ssl
+
+        for name in (files.cert, files.key, files.client_ca):
+            if name:
+                open(name, "rb").close()  # OpenSSL would not say which file it is
+        try:
+            return self._tls_context(files)
+        except ssl.SSLError as error:
+            brought = {"tls.cert": files.cert, "tls.key": files.key, "tls.client_ca": files.client_ca}
+            named = ", ".join(f"{key} = {name}" for key, name in brought.items() if name)
+            raise ssl.SSLError(error.errno, f"{error.strerror}; {named}") from None
+
+    def _tls_context(self, files: TlsFiles) -> ssl.SSLContext:
         import ssl
 
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

@@ -74,7 +74,7 @@ def test_a_listener_that_waits_for_a_device_is_no_finding_and_one_that_failed_is
     assert "aun-edge config set mqtt.tls_listen=0.0.0.0:0" in told.value.next_step
     examination.status["mqtt"]["engine"] = "external"
     assert examination.listeners() == "http http://127.0.0.1:1"
-    examination.status["left_off"]["https"] = "its certificate cannot be used: expired"
+    examination.status["left_off"]["https"] = "0.0.0.0:9443 cannot be used: its certificate: expired"
     examination.status["waiting"] = []
     with pytest.raises(Failure) as told:
         examination.listeners()

@@ -36,11 +36,17 @@ async def test_an_explicit_listener_whose_port_is_taken_stops_the_start(tmp_path
 
 
 async def test_a_certificate_that_cannot_be_read_stops_an_explicit_listener_with_a_reason(tmp_path: Path) -> None:
-    (tmp_path / "cert.pem").write_text("no certificate")
-    files = [f"tls.{name}={tmp_path / 'cert.pem'}" for name in ("cert", "key")]
-    with pytest.raises(StartFailed, match=r"http.tls_listen = its certificate cannot be used"):
-        async with running(tmp_path / "state", "http.tls_listen=127.0.0.1:0", *files):
-            pass
+    cert, none = tmp_path / "cert.pem", tmp_path / "none.pem"
+    cert.write_text("no certificate")
+    for key, said in ((cert, f"tls.cert = {cert}, tls.key = {cert}"), (none, f"No such file or directory: '{none}'")):
+        files = [f"tls.cert={cert}", f"tls.key={key}"]
+        with pytest.raises(StartFailed) as told:
+            async with running(tmp_path / "state", "http.tls_listen=127.0.0.1:0", *files):
+                pass
+        what, _, step = str(told.value).partition("\n  next: ")
+        assert what.startswith("http.tls_listen = 127.0.0.1:0 cannot be used: its certificate: ")
+        assert what.endswith(said)
+        assert step.startswith("mend tls.cert")
 
 
 @pytest.mark.parametrize(
