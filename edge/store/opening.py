@@ -196,7 +196,7 @@ def cut_off(path: Path) -> Cut:
         return Cut()
     finally:
         index.close()
-    if done.frames > frames and cut.last.get(done.salt) == done.frames:
+    if done == cut.log and done.frames > frames:
         return Cut(max(1, cut.commits), spared=True)
     return Cut(cut.commits)
 

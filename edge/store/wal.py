@@ -91,11 +91,11 @@ _ORDER = {0x377F0682: "<", 0x377F0683: ">"}
 
 
 class Cut(NamedTuple):
-    """So many commits that were on disk are hidden by damage; `last` is the number of the last frame of each salt
-    behind what SQLite read."""
+    """So many commits that were on disk are hidden by damage; `log` is what there is in all, readable or not: the salts
+    of its header, or else of its first frame, and the number of the last frame that has them."""
 
     commits: int
-    last: dict[bytes, int]
+    log: State
 
 
 def cut_off(path: Path, frames: int, page: int) -> Cut:
@@ -110,21 +110,22 @@ def cut_off(path: Path, frames: int, page: int) -> Cut:
     size = _FRAME_HEADER.size + page
     most = commits = 0
     salt = before = b""
-    numbers: dict[bytes, int] = {}
     with Path(f"{path}-wal").open("rb") as file:
         header = file.read(_FILE_HEADER.size)
         if len(header) < _FILE_HEADER.size:
-            return Cut(0, numbers)
+            return Cut(0, State(b"", 0))
         magic, _, _, wanted, checksum = _FILE_HEADER.unpack(header)
         order = _ORDER.get(magic, "")
         if not order or _checksum(order, bytes(8), header[:24]) != checksum:
             order, wanted = "<" if sys.byteorder == "little" else ">", b""  # whose log it was, nobody knows any more
         file.seek(_FILE_HEADER.size + frames * size)
-        number = frames
+        number = whole = frames
+        own = wanted
         while len(frame := file.read(size)) == size:
             last, (ends, salt, checksum) = salt, _FRAME_HEADER.unpack_from(frame)
             number += 1
-            numbers[salt] = number
+            own = own or salt
+            whole = number if salt == own else whole
             if wanted and salt != wanted:
                 commits = 0
                 continue
@@ -133,7 +134,7 @@ def cut_off(path: Path, frames: int, page: int) -> Cut:
             commits += ends > 0
             most = max(most, commits - 1)
             before = checksum
-    return Cut(most, numbers)
+    return Cut(most, State(own, whole))
 
 
 def _checksum(order: str, seed: bytes, *parts: bytes) -> bytes:

@@ -153,6 +153,8 @@ async def test_what_was_acknowledged_survives_kill_9(tmp_path: Path) -> None:
             ]
             await load_until_killed(node, 0.3 + chance.random() * 0.7, lanes)
             await asyncio.to_thread(node.start)
+            assert "may have lost" not in node.log
+            assert "damaged" not in node.log
             alice.node = bob.node = Place(node.ready)
             assert fresh.messages - await pulled(bob) == set()
             assert fresh.tasks - await task_ids(alice, fresh.tasks) == set()

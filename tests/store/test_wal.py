@@ -171,6 +171,17 @@ def test_a_damaged_log_takes_nothing_back_from_a_database_that_has_it(tmp_path: 
     assert rows(path) == 6
 
 
+@pytest.mark.parametrize("header", [0, 18, 25])
+def test_so_it_does_where_its_header_is_damaged(tmp_path: Path, header: int) -> None:
+    path = left_by_a_kill(tmp_path / "x")
+    log = Path(f"{path}-wal")
+    log.write_bytes(flipped(log.read_bytes(), header))
+    cut = opening.cut_off(path)
+    assert cut.spared
+    opening.keep_log(path, tmp_path / "quarantine", "now", cut)
+    assert rows(path) == 6
+
+
 @pytest.mark.parametrize("fails", [["mkdir"], ["mkdir", "unlink"]])
 def test_a_log_that_nobody_needs_goes_also_where_it_cannot_be_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: list[str]
@@ -223,12 +234,27 @@ def test_an_index_that_says_too_little_says_nothing(tmp_path: Path, end: int) ->
 
 
 def test_an_older_index_than_the_log_is_not_believed(tmp_path: Path) -> None:
-    """A power cut may leave one: the log went on."""
+    """A power cut may leave one: the log went on, or began anew over the frames that the index tells of."""
     path = left_by_a_kill(tmp_path / "x")
-    log = Path(f"{path}-wal")
-    whole = log.read_bytes()
+    log, index = Path(f"{path}-wal"), Path(f"{path}-shm")
+    whole, old = log.read_bytes(), index.read_bytes()
     log.write_bytes(flipped(whole, frame(4) + 100) + whole[-FRAME:])
     assert not opening.cut_off(path).spared
+    log.write_bytes(whole)
+    conn = open_writer(path)
+    conn.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+    conn.execute("INSERT INTO t VALUES (6)")
+    conn.execute("INSERT INTO t VALUES (7)")
+    main, anew = path.read_bytes(), log.read_bytes()[: len(whole)]
+    conn.close()
+    assert anew[16:24] != whole[16:24]
+    assert anew[-FRAME:] == whole[-FRAME:]
+    for damage in (None, 20, frame(1) + 100, frame(6) + 100):
+        path.write_bytes(main)
+        log.write_bytes(flipped(anew, damage) if damage else anew)
+        index.write_bytes(old)
+        assert brought_in(path).frames == 9
+        assert not opening.cut_off(path).spared
 
 
 def test_without_room_a_damaged_log_is_not_copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
