@@ -39,7 +39,7 @@ STABLE_US = 30 * SECOND
 SESSION_S = 86_400
 """How long the broker is asked to keep our session while we are away (version 5; 3.1.1 leaves it to the broker)."""
 IN_FLIGHT = 10
-"""Messages sent and not yet acked by the broker."""
+"""Messages sent and not yet acked by the broker, if it takes so many at once."""
 FILTERS_AT_ONCE = 50
 """Filters in one SUBSCRIBE."""
 
@@ -320,7 +320,7 @@ class ForeignBroker:
 
     async def _sending(self, acks: Acks, group: asyncio.TaskGroup) -> None:
         """Send what waits, in order, a few at once; nothing for a while after a refusal that may pass."""
-        slots = asyncio.Semaphore(IN_FLIGHT)
+        slots = asyncio.Semaphore(min(IN_FLIGHT, acks.at_once))
         while True:
             await slots.acquire()
             one = await self._outgoing.following()

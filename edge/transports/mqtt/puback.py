@@ -4,8 +4,8 @@ A reason code of 0x80 or more means that the message was not taken; the packet c
 again (MQTT 5 §4.4, MQTT-4.4.0-2). Whoever tries once more does so with a PUBLISH of its own, under a new packet id.
 3.1.1 has no reason codes: every PUBACK is a success there (3.1.1 §3.4).
 
-Nor does aiomqtt heed the largest packet that a broker announces in its CONNACK (MQTT 5 §3.2.2.3.6): the broker hangs up
-on a larger one, and would again on every connection.
+Nor does aiomqtt heed what a broker announces in its CONNACK, the largest packet (MQTT 5 §3.2.2.3.6) and how many may be
+without a PUBACK (§3.2.2.3.3): the broker hangs up on more, and would again on every connection.
 """
 
 from __future__ import annotations
@@ -21,6 +21,9 @@ from paho.mqtt.reasoncodes import ReasonCode
 from edge.contract.time import SECOND, Clock
 from edge.protocol.mqtt.codec import V5, PublishPacket, encode
 from edge.protocol.mqtt.reasons import Reason
+
+AT_ONCE = 65_535
+"""Receive Maximum of a broker that does not say one (MQTT 5 §3.2.2.3.3)."""
 
 
 class Acks:
@@ -38,6 +41,8 @@ class Acks:
         self._then_connected: Callable[..., None] = connected
         self._waiting: dict[int, asyncio.Future[ReasonCode]] = {}
         self._largest: int | None = None
+        self.at_once = AT_ONCE
+        """How many may be without a PUBACK, once there is a connection (MQTT-3.3.4-9)."""
         self._paho.on_publish, self._paho.on_connect = self._published, self._connected
 
     def hang_up(self) -> None:
@@ -71,6 +76,7 @@ class Acks:
     def _connected(self, client: Any, userdata: Any, flags: Any, reason: Any, properties: Any = None) -> None:
         """paho has a CONNACK; in 3.1.1 it has no properties."""
         self._largest = getattr(properties, "MaximumPacketSize", None)
+        self.at_once = getattr(properties, "ReceiveMaximum", AT_ONCE)
         self._then_connected(client, userdata, flags, reason, properties)
 
     def _published(self, client: Any, userdata: Any, mid: int, reason: ReasonCode, properties: Any) -> None:

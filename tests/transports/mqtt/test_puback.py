@@ -80,6 +80,16 @@ async def test_what_is_refused_again_and_again_is_declared_and_what_waits_behind
     assert limits.hits == {SPOOL_TRIES.name: 1}
 
 
+async def test_no_more_are_without_a_puback_than_the_broker_takes_at_once(tmp_path: Path) -> None:
+    """It would hang up (MQTT-3.3.4-9), each time as soon as so many have waited."""
+    async with picky(at_once=3) as broker, foreign(tmp_path, broker.port) as made:
+        for number in range(9):
+            made.publish("t/x", b"%d" % number)
+        await made.until(lambda: made.engine.stats().get("sent") == 9)
+        assert made.engine.stats()["connected_times"] == 1
+    assert broker.payloads == [b"%d" % number for number in range(9)]
+
+
 async def test_a_message_without_a_puback_goes_out_again_on_the_next_connection(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
