@@ -563,6 +563,10 @@ class Users:
         return made["username"], made["password"]
 
 
+FAREWELL_S = 5.0
+"""How long devices have to say that they go, before they are told again."""
+
+
 async def live(device: Device, users: Users, options: argparse.Namespace, out: Out) -> None:
     """A device's life: connect, announce, publish and obey, and again after a lost connection."""
     url = urlsplit(users.url)
@@ -586,13 +590,24 @@ async def live(device: Device, users: Users, options: argparse.Namespace, out: O
             async with client:
                 out.say(device.name, "connected")
                 link = Link(client, device.name, out, options.seed, options.interval)
-                await device.start(link)
-                async with asyncio.TaskGroup() as group:
-                    group.create_task(_obey(device, link))
-                    group.create_task(_tick(device, link))
+                try:
+                    await device.start(link)
+                    async with asyncio.TaskGroup() as group:
+                        group.create_task(_obey(device, link))
+                        group.create_task(_tick(device, link))
+                except asyncio.CancelledError:
+                    await _leave(device, link)
+                    raise
         except* aiomqtt.MqttError as error:
             out.say(device.name, "lost", why=str(error.exceptions[0]))
         await asyncio.sleep(1)
+
+
+async def _leave(device: Device, link: Link) -> None:
+    """Who disconnects in order has no will any more, so the device says itself that it goes."""
+    will = device.will()
+    if will is not None:
+        await link.publish(will.topic, will.payload, retain=will.retain, qos=will.qos)
 
 
 async def _obey(device: Device, link: Link) -> None:
@@ -649,7 +664,7 @@ async def main() -> None:
     while running:  # before Python 3.12 a wait_for in a library may swallow a cancellation
         for one in running:
             one.cancel()
-        _, running = await asyncio.wait(running, timeout=0.2)
+        _, running = await asyncio.wait(running, timeout=FAREWELL_S)
     for life in done - {over}:
         life.result()
 

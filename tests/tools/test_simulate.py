@@ -152,3 +152,16 @@ def test_a_second_run_uses_the_same_users_and_tells_what_it_does(simulator: Simu
     assert (first["device"], first["event"]) == ("sim-thermometer", "connected")
     assert {event["device"] for event in events} <= {"sim-thermometer"}
     assert kept.read_bytes() == before
+
+
+def test_who_leaves_in_order_says_so(simulator: Simulator) -> None:
+    simulator.skills("sim-plug.outlet", "sim-thermometer.temperature")
+    simulator.stop()
+    wanted = {"sim-thermometer", "sim-worker", "sim-plug", "sim-lock", "sim-lamp"}
+    until = time.monotonic() + PATIENCE_S
+    while True:
+        online = {one["name"]: one["online"] for one in simulator.control.call("device.list")}
+        if all(online[name] is False for name in wanted):
+            return
+        assert time.monotonic() < until, online
+        time.sleep(0.05)
