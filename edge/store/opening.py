@@ -133,16 +133,16 @@ def put_aside(path: Path, quarantine: Path, stamp: str) -> Path:
 def keep_log(path: Path, quarantine: Path, stamp: str, cut: Cut) -> Cut:
     """Keep a damaged log in a folder of its own, before anybody writes to it; what of `cut` is so then.
 
-    A copy, when there is room for one; the log itself when the database has all of it, because with what can be read
-    of it SQLite would put old pages in the place of new ones.
+    A copy, when there is room for one; the log itself when the database is better off without it, because with what
+    can be read of it SQLite would put old pages in the place of new ones.
     """
     log, folder = Path(f"{path}-wal"), quarantine / f"{path.stem}-log-{stamp}"
     try:
-        if not cut.spared and free(path.parent) < log.stat().st_size + KEEP_FREE:
+        if not cut.aside and free(path.parent) < log.stat().st_size + KEEP_FREE:
             logger.error("%s: no room for a copy of its damaged log", path.name)
             return cut
         folder.mkdir(parents=True, mode=0o700, exist_ok=True)
-        if cut.spared:
+        if cut.aside:
             Path(f"{path}-shm").unlink(missing_ok=True)
             log.replace(folder / log.name)
             sync_directory(folder)
@@ -151,7 +151,7 @@ def keep_log(path: Path, quarantine: Path, stamp: str, cut: Cut) -> Cut:
             shutil.copyfile(log, folder / log.name)
     except OSError as error:
         logger.error("%s: its damaged log cannot be kept: %s", path.name, error)
-        return Cut(cut.commits, spared=cut.spared and _dropped(log))
+        return cut if not cut.aside or _dropped(log) else Cut(cut.commits)
     logger.error("%s: its damaged log is in %s", path.name, folder)
     return cut
 
@@ -175,10 +175,11 @@ def bring_in(conn: sqlite3.Connection, path: Path) -> None:
 
 
 class Cut(NamedTuple):
-    """What damage to a log does: it hides so many commits (0: none, or unknown); `spared`: none of them is lost, the
-    database has them all."""
+    """What damage to a log does: it hides so many commits (0: none, or unknown). `aside`: the database is better off
+    without it; `spared`: none of them is lost, the database has them all."""
 
     commits: int = 0
+    aside: bool = False
     spared: bool = False
 
 
@@ -197,8 +198,26 @@ def cut_off(path: Path) -> Cut:
     finally:
         index.close()
     if done == cut.log and done.frames > frames:
-        return Cut(max(1, cut.commits), spared=True)
-    return Cut(cut.commits)
+        return Cut(max(1, cut.commits), aside=True, spared=True)
+    return Cut(cut.commits, aside=cut.commits > 0 and _better_alone(path))
+
+
+def _better_alone(path: Path) -> bool:
+    """Whether a database is sound by itself and not with what can be read of its log: some of what comes later in that
+    is in the database already. A large one is not looked at."""
+    if path.stat().st_size > CHECK_OCTETS:
+        return False
+    return not _sound(path.absolute().as_uri() + "?mode=ro") and _sound(path.absolute().as_uri() + "?immutable=1")
+
+
+def _sound(uri: str) -> bool:
+    """Whether SQLite finds nothing wrong. Reads only: a connection that may write brings the log in when it ends."""
+    try:
+        with closing(sqlite3.connect(uri, uri=True)) as conn:
+            return bool(conn.execute("PRAGMA integrity_check(1)").fetchall() == [("ok",)])
+    except sqlite3.Error as error:
+        logger.debug("%s: %s", uri, error)
+        return False
 
 
 def look(conn: sqlite3.Connection, index: wal.Index, had_wal: bool, cut: Cut) -> Found:

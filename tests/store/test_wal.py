@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import shutil
 import sys
 from pathlib import Path
@@ -63,8 +64,8 @@ def opened(path: Path, log: bytes) -> tuple[int, int]:
     Path(f"{path}-wal").write_bytes(log)
     Path(f"{path}-shm").unlink(missing_ok=True)
     before = path.read_bytes()
-    cut, spared = opening.cut_off(path)
-    assert not spared
+    cut, aside, _ = opening.cut_off(path)
+    assert not aside
     conn = open_writer(path)
     try:
         [(rows,)] = conn.execute("SELECT count(*) FROM t").fetchall()
@@ -129,10 +130,10 @@ def test_a_log_that_began_anew_over_an_older_one_is_whole(tmp_path: Path) -> Non
 
 def test_without_a_log_or_without_a_database_nothing_can_be_said(tmp_path: Path) -> None:
     path, log = written(tmp_path / "x")
-    assert opening.cut_off(path) == (0, False)
+    assert opening.cut_off(path) == opening.Cut()
     path.write_bytes(b"no database")
     Path(f"{path}-wal").write_bytes(flipped(log, frame(2)))
-    assert opening.cut_off(path) == (0, False)
+    assert opening.cut_off(path) == opening.Cut()
 
 
 def left_by_a_kill(folder: Path, *, behind: int = 0) -> Path:
@@ -198,7 +199,7 @@ def test_a_log_that_nobody_needs_goes_also_where_it_cannot_be_kept(
         for name in fails:
             patched.setattr(Path, name, refuse)
         left = opening.keep_log(path, tmp_path / "quarantine", "now", cut)
-    assert left == (cut.commits, "unlink" not in fails)
+    assert left == (cut if "unlink" not in fails else opening.Cut(cut.commits))
     assert log.exists() is not left.spared
 
 
@@ -221,7 +222,7 @@ def test_a_log_that_is_needed_stays_where_it_is(tmp_path: Path) -> None:
     log.write_bytes(flipped(whole, frame(7) + 100))
     assert not opening.cut_off(path).spared
     again = left_by_a_kill(tmp_path / "y", behind=3)
-    assert opening.cut_off(again) == (0, False)
+    assert opening.cut_off(again) == opening.Cut()
     assert rows(again) == 6
 
 
@@ -268,6 +269,48 @@ def test_without_room_a_damaged_log_is_not_copied(tmp_path: Path, monkeypatch: p
         assert not kept.exists()
     opening.keep_log(path, tmp_path / "quarantine", "now", opening.Cut(1))
     assert kept.read_bytes() == log
+
+
+def mixed(folder: Path, *, octets: int = 0) -> tuple[Path, int]:
+    """A database that has all of its log, in the middle of which a bit flipped; and its rows. A power cut took the
+    index."""
+    folder.mkdir()
+    chance = random.Random(20261120)
+    conn = open_writer(folder / "x.db")
+    conn.execute("CREATE TABLE t (n INTEGER PRIMARY KEY, name TEXT NOT NULL, body BLOB NOT NULL) STRICT")
+    conn.execute("CREATE INDEX t_by_name ON t (name)")
+    put = "INSERT OR REPLACE INTO t VALUES (?, ?, ?)"
+    conn.executemany(put, [(n, str(chance.random()), chance.randbytes(300)) for n in range(0, 40_000, 20)])
+    conn.execute("INSERT INTO t VALUES (-1, '', zeroblob(?))", (octets,))
+    conn.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+    for _ in range(60):
+        conn.execute("BEGIN")
+        conn.execute("DELETE FROM t WHERE n BETWEEN ?1 AND ?1 + 300", (chance.randrange(40_000),))
+        more = [(chance.randrange(40_000), str(chance.random()), chance.randbytes(300)) for _ in range(5)]
+        conn.executemany(put, more)
+        conn.execute("COMMIT")
+    [(count,)] = conn.execute("SELECT count(*) FROM t").fetchall()
+    conn.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+    main, log = (folder / "x.db").read_bytes(), (folder / "x.db-wal").read_bytes()
+    conn.close()
+    (folder / "x.db").write_bytes(main)
+    (folder / "x.db-wal").write_bytes(flipped(log, frame((len(log) - 32) // FRAME // 2) + 100))
+    return folder / "x.db", count
+
+
+def test_a_database_that_half_a_log_would_spoil_is_better_off_without(tmp_path: Path) -> None:
+    """Old pages before the damaged place between newer ones: SQLite would call the whole file malformed."""
+    path, count = mixed(tmp_path / "x")
+    cut = opening.cut_off(path)
+    assert (cut.aside, cut.spared, cut.commits > 1) == (True, False, True)
+    assert opening.keep_log(path, tmp_path / "quarantine", "now", cut) == cut
+    assert rows(path) == count
+
+
+def test_a_large_one_is_not_looked_at_for_that(tmp_path: Path) -> None:
+    path, _ = mixed(tmp_path / "x", octets=opening.CHECK_OCTETS)
+    cut = opening.cut_off(path)
+    assert (cut.aside, cut.commits > 1) == (False, True)
 
 
 async def test_another_program_may_look_into_the_file_while_it_is_written(tmp_path: Path) -> None:
