@@ -369,13 +369,13 @@ class House:
             mutual_tls=config.tls.client_cert != "off",
             **({"description": config.a2a.description} if config.a2a.description else {}),
         )
-        agents = a2a.A2A(self.dispatcher, self.gate.skills, self.clock, about).routes() if config.a2a.enabled else []
+        agents = a2a.A2A(self.dispatcher, self.gate.skills, self.clock, about, self.names)
         routes = [
             *aun.routes(self.sessions, aun_events.render),
             *pki.routes(self.dispatcher),
             *agent_md.routes(self.dispatcher),
             *health.routes(well),
-            *agents,
+            *(agents.routes() if config.a2a.enabled else ()),
         ]
         return build_app(routes, clock=self.clock, limits=self.limits, limiter=self.limiter, doors=doors)
 

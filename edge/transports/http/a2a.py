@@ -36,12 +36,13 @@ from edge.dispatch.dispatcher import Dispatcher
 from edge.protocol import a2a, jsonrpc
 from edge.protocol.aid import host as host_of
 from edge.protocol.task import Task
+from edge.protocol.urls import Names, aid_url, public_url
 from edge.protocol.view import Send, Sent, Show, Stop
 from edge.transports.http.app import door_of, has_current, principal_of, read_body
 
 BODY = declare("a2a.body", 1_048_576, "bytes", "of one JSON-RPC request", TooLarge)
 CARDS = 64
-"""Cards whose last change is remembered (one per Host); a forgotten one says that it changed now."""
+"""Cards whose last change is remembered (one per URL); a forgotten one says that it changed now."""
 MAX_AGE_S = 5
 """Cards change when devices join; clients ask again after this long, with the ETag."""
 
@@ -65,8 +66,17 @@ class About(msgspec.Struct, frozen=True, kw_only=True):
 class A2A:
     """The A2A side of the node's HTTP application."""
 
-    def __init__(self, dispatcher: Dispatcher, skills: Callable[[], list[Skill]], clock: Clock, about: About) -> None:
+    def __init__(
+        self,
+        dispatcher: Dispatcher,
+        skills: Callable[[], list[Skill]],
+        clock: Clock,
+        about: About,
+        names: Callable[[], Names],
+    ) -> None:
+        """`names` are those of the node now: which URL a caller is shown follows from them (settled G33)."""
         self._dispatcher, self._skills, self._clock, self._about = dispatcher, skills, clock, about
+        self._names = names
         self._changes: OrderedDict[tuple[str, bool], tuple[str, int]] = OrderedDict()
 
     def routes(self) -> list[Route]:
@@ -88,11 +98,12 @@ class A2A:
     def _show_card(self, request: Request, *, early: bool) -> Response:
         """The card of the address asked: a device's when Host is its AID, else the node's."""
         door, to = door_of(request), self._addressed(request)
-        body = a2a.card(self._facts(door.base, to), early=early)
+        facts = self._facts(self._url(door, to), to)
+        body = a2a.card(facts, early=early)
         tag = a2a.etag(body)
         headers = {
             "etag": tag,
-            "last-modified": formatdate(self._changed(door.base, early, tag), usegmt=True),
+            "last-modified": formatdate(self._changed(facts.url, early, tag), usegmt=True),
             "cache-control": f"public, max-age={MAX_AGE_S}",
             "vary": "A2A-Version, Host",
         }
@@ -100,7 +111,13 @@ class A2A:
             return Response(status_code=304, headers=headers)
         return Response(body, headers=headers, media_type="application/json")
 
-    def _facts(self, base: str, to: str) -> a2a.Card:
+    def _url(self, door: Door, to: str) -> str:
+        """Where JSON-RPC answers this caller; for a device at its own host, which is what addresses it."""
+        if to:
+            return aid_url(to, "/a2a", door.base, door.address, self._names())
+        return f"{public_url(door.base, door.address, self._names())}/a2a"
+
+    def _facts(self, url: str, to: str) -> a2a.Card:
         about = self._about
         skills = [skill for skill in self._skills() if not to or skill.aid == to]
         name, description = about.name, about.description
@@ -109,7 +126,7 @@ class A2A:
         return a2a.Card(
             name=name,
             description=description,
-            url=f"{base}/a2a",
+            url=url,
             version=about.version,
             skills=skills,
             secured=about.secured,
@@ -118,12 +135,12 @@ class A2A:
             provider_url=about.provider_url,
         )
 
-    def _changed(self, base: str, early: bool, tag: str) -> int:
+    def _changed(self, url: str, early: bool, tag: str) -> int:
         """When this card last became what it is, s since 1970."""
-        known = self._changes.get((base, early))
+        known = self._changes.get((url, early))
         if known is None or known[0] != tag:
             known = (tag, wall_us(self._clock) // 1_000_000)
-            self._changes[base, early] = known
+            self._changes[url, early] = known
             if len(self._changes) > CARDS:
                 self._changes.popitem(last=False)
         return known[1]

@@ -12,6 +12,7 @@ import pytest
 
 from edge.contract.time import SECOND
 from edge.contract.wire import dumps
+from edge.protocol.urls import Names
 from edge.transports.http.a2a import A2A, About
 from tests.support.sessions import ISSUER, House, gateway
 from tests.support.tasks import ALICE, BELL, BOB, DIMMER, DOOR, LAMP, ROBOT, THERMOMETER, World, reads, skill, world
@@ -69,9 +70,10 @@ async def site(folder: Path, *skills: Any, secured: bool = True, **more: Any) ->
     """A2A beside the routes of the gateway."""
     insecure = more.pop("insecure_local", False)
     limits = more.pop("http_limits", None)
+    names = Names(issuer=ISSUER, public=more.pop("public", ()), http="http://127.0.0.1:9010")
     async with world(folder, *skills, **more) as tasks:
         about = About(issuer=ISSUER, version="9.9", secured=secured)
-        routes = A2A(tasks.dispatcher, tasks.gate.skills, tasks.clock, about).routes()
+        routes = A2A(tasks.dispatcher, tasks.gate.skills, tasks.clock, about, lambda: names).routes()
         async with gateway(routes=routes, clock=tasks.clock, insecure_local=insecure, limits=limits) as house:
             yield Site(house, tasks)
 
@@ -91,6 +93,17 @@ async def test_the_card_is_at_both_well_known_paths(tmp_path: Path) -> None:
         early = json.loads((await here.http("GET", "/.well-known/agent.json"))[2])
         assert early.pop("authentication") == {"schemes": ["bearer"]}
         assert early == card
+
+
+async def test_a_card_names_the_public_url_of_the_node_whatever_the_caller_used(tmp_path: Path) -> None:
+    async with site(tmp_path, LAMP, THERMOMETER, public=("https://box.example.org:8443/edge",)) as here:
+        card = json.loads((await here.http("GET", "/.well-known/agent-card.json"))[2])
+        assert card["url"] == "https://box.example.org:8443/edge/a2a"
+        assert [one["url"] for one in card["supportedInterfaces"]] == [card["url"]]
+        assert [one["url"] for one in card["additionalInterfaces"]] == [card["url"]]
+        host = THERMOMETER.aid
+        device = json.loads((await here.http("GET", "/.well-known/agent-card.json", host=host))[2])
+        assert device["url"] == f"https://{host}:8443/a2a"
 
 
 async def test_a_card_is_not_sent_again_until_it_changes(tmp_path: Path) -> None:
