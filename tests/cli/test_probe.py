@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
@@ -11,6 +11,7 @@ import pytest
 from edge.cli.probe import WINDOW, Probe, Refused
 from edge.system.clock import SystemClock
 from tests.support.mosquitto import Mosquitto
+from tests.support.patience import until
 
 pytestmark = pytest.mark.needs("mosquitto")
 
@@ -33,12 +34,6 @@ async def connected(probe: Probe, broker: Mosquitto) -> AsyncIterator[asyncio.Ta
     finally:
         probe.cut()
         await running
-
-
-async def until(reached: Callable[[], bool]) -> None:
-    async with asyncio.timeout(20):
-        while not reached():
-            await asyncio.sleep(0.01)
 
 
 async def test_every_ack_and_every_delivery_is_counted_once(broker: Mosquitto) -> None:

@@ -39,6 +39,7 @@ from edge.session.conversation import ANSWER
 from edge.store import groups
 from tests.support.identity import new_key
 from tests.support.node import agent, running
+from tests.support.patience import PATIENCE_S
 
 KEY = base64.b64encode(keys.spki_of(new_key("team").public_key())).decode()
 ANYWHERE = (InvalidParams, NotPermitted)
@@ -82,7 +83,6 @@ FOR_OUTSIDERS = {"group.get_info", "group.complete_transfer", "group.check_membe
 """Operations that also answer who is not in the group."""
 HEAD = 100
 """More numbers than anything in the village has given out."""
-PATIENCE_S = 60.0
 
 
 class Village:

@@ -13,6 +13,7 @@ import pytest
 from edge.node.life import Node
 from tests.node.test_journeys import ask
 from tests.support.node import ISSUER, Socket, agent, running
+from tests.support.patience import PATIENCE_S
 
 OWNER = f"alice.{ISSUER}"
 SMOKE = {
@@ -22,7 +23,6 @@ SMOKE = {
     "state_topic": "house/smoke",
     "device": {"identifiers": ["porch-1"], "name": "Porch"},
 }
-PATIENCE_S = 60.0
 
 
 async def publish(node: Node, password: str, *values: str) -> None:

@@ -19,11 +19,11 @@ from websockets.typing import Subprotocol
 from edge.config import PORTS, Port
 from edge.system.ports import bind_unix
 from tests.support.node import running
+from tests.support.patience import PATIENCE_S
 from tests.support.process import NodeProcess
 
 ANONYMOUS = b"\x10\x0d\x00\x04MQTT\x04\x02\x00\x3c\x00\x01x"
 """CONNECT of MQTT 3.1.1 without a user."""
-PATIENCE_S = 60
 ALL = [word for port in PORTS for word in ("--set", f"{port.key}=127.0.0.1:0")]
 
 

@@ -14,7 +14,8 @@ import pytest
 
 from edge.contract.bus import Publish
 from edge.contract.principal import NODE
-from tests.support.engines import ENGINES, PATIENCE_S, Box, box
+from tests.support.engines import ENGINES, Box, box
+from tests.support.patience import PATIENCE_S
 
 MISSES = {
     "amqtt": {

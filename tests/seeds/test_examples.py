@@ -26,6 +26,7 @@ import pytest
 
 from edge.node.life import Node
 from tests.support.node import Agent, Socket, agent, running
+from tests.support.patience import PATIENCE_S
 
 HERE = Path(__file__).resolve().parent
 EXAMPLES = sorted(HERE.glob("*/*.json"))
@@ -34,7 +35,6 @@ PLACES = {"alice": ("dev-1", "default"), "bobby": ("device-001", "slot-a")}
 SETTLED = re.compile(r"(G|C-|M-|T-|Q-|K-|AC §)[\d.]+")
 """A settled point, or a rule of the service or the connection page."""
 DAY = 86_400
-PATIENCE_S = 60.0
 
 
 def cases() -> Iterator[Any]:

@@ -6,7 +6,8 @@ import pytest
 
 from edge.contract.event import Event
 from edge.contract.time import SECOND
-from tests.support.sessions import ISSUER, dial, gateway, until
+from tests.support.patience import until
+from tests.support.sessions import ISSUER, dial, gateway
 
 
 async def test_an_event_reaches_every_long_channel_of_its_audience_and_nobody_else() -> None:

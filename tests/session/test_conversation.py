@@ -7,7 +7,8 @@ import pytest
 
 from edge.contract.time import SECOND
 from tests.support.clock import turn
-from tests.support.sessions import dial, gateway, until
+from tests.support.patience import until
+from tests.support.sessions import dial, gateway
 
 
 async def test_the_first_frame_is_a_challenge_with_a_nonce_of_this_socket() -> None:

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -16,6 +14,7 @@ from edge.store.credentials import Credential
 from edge.store.persons import Person, slow_digest
 from tests.support.clock import FakeClock
 from tests.support.login import ask, let_in
+from tests.support.patience import until
 from tests.support.store import database
 
 THERMO = Credential(
@@ -182,12 +181,6 @@ def test_an_admin_may_read_the_brokers_figures_and_nobody_else() -> None:
 BOB = Person(
     user="bob", digest=slow_digest(b"correct horse", b"salt", 4), salt=b"salt", cost=4, publish=("b/#",), subscribe=()
 )
-
-
-async def until(reached: Callable[[], object]) -> None:
-    async with asyncio.timeout(20):
-        while not reached():
-            await asyncio.sleep(0.001)
 
 
 async def test_a_persons_password_is_checked_and_a_wrong_one_does_not_lock_the_right_one_out() -> None:

@@ -24,13 +24,12 @@ from edge.transports.mqtt.builtin import BuiltinEngine
 from edge.transports.mqtt.external import ExternalEngine
 from edge.transports.mqtt.foreign import Where
 from tests.support.mosquitto import Mosquitto
+from tests.support.patience import PATIENCE_S, until
 from tests.support.store import database
 
 ENGINES = ["builtin", "external", *(["amqtt"] if find_spec("amqtt") else [])]
 """Those that can run here: `amqtt` needs its extra."""
 
-PATIENCE_S = 60.0
-"""How long what must come is waited for; what a known miss waits for in vain has a shorter one of its own."""
 
 USERS = {"alice": ("alice/#", "shared/#"), "bob": ("bob/#", "shared/#"), "root": ("#",)}
 ACL = """user node
@@ -71,7 +70,7 @@ class Box:
         self.kept: list[Done] = []
         self.port = 0
         self.patience_s = PATIENCE_S
-        """How long its clients wait for what must come."""
+        """How long its clients wait for what must come; what a known miss waits for in vain has a shorter one."""
         self.engine: BusEngine
         self.mosquitto: Mosquitto | None = None
         self._raw: list[socket.socket] = []
@@ -192,9 +191,7 @@ class Box:
 
     async def until(self, reached: Callable[[], Any]) -> None:
         """Let the loop run until something is so."""
-        async with asyncio.timeout(self.patience_s):
-            while not reached():
-                await asyncio.sleep(0.005)
+        await until(reached, self.patience_s)
 
 
 @asynccontextmanager

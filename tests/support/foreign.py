@@ -22,6 +22,7 @@ from edge.system.clock import SystemClock
 from edge.transports.mqtt.external import ExternalEngine
 from edge.transports.mqtt.foreign import Where
 from tests.support.mosquitto import Mosquitto
+from tests.support.patience import until
 from tests.support.store import database
 
 USERS = {"node": "node-secret", "device": "device-secret"}
@@ -78,11 +79,9 @@ class Foreign:
         broker = self.engine.broker
         await self.until(lambda: broker.connected and broker.connections >= times and broker.hearing)
 
-    async def until(self, reached: Callable[[], Any], seconds: float = 60) -> None:
+    async def until(self, reached: Callable[[], Any]) -> None:
         """Let the loop run until something is so."""
-        async with asyncio.timeout(seconds):
-            while not reached():
-                await asyncio.sleep(0.005)
+        await until(reached)
 
     async def drops(self) -> dict[str, int]:
         """The ledger by reason."""

@@ -26,6 +26,7 @@ from edge.services.message import MessageService
 from edge.session.channels import Channels, LiveChannel
 from edge.store.database import Database
 from tests.support.clock import FakeClock, turn
+from tests.support.patience import PATIENCE_S
 from tests.support.store import database
 
 ISSUER = "edge.test"
@@ -42,9 +43,6 @@ FIRST: Mapping[str, Any] = {"capabilities": {"e2ee": True, "group_e2ee": True}}
 """What the 0.2 SDK announces."""
 
 HI = {"type": "text", "text": "hi"}
-
-PATIENCE_S = 60.0
-"""How long background work may take on a machine that does other things too."""
 
 
 class NoGate:

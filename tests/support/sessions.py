@@ -34,8 +34,6 @@ from edge.transports.http.listener import Listener
 from tests.support.clock import FakeClock
 
 ISSUER = "edge.test"
-PATIENCE_S = 60.0
-"""How long what must come is waited for."""
 OFTEN = {"rate.principal": 1_000_000, "rate.address": 1_000_000, "rate.auth": 1_000_000, "rate.write": 1_000_000}
 """Rates out of the way of tests about something else."""
 
@@ -309,10 +307,3 @@ async def dial(house: House, path: str = "/aun", name: str = "", **more: Any) ->
             answer = await caller.login(name, **more)
             assert answer.get("result") == {"status": "ok"}, answer
         yield caller
-
-
-async def until(condition: Any) -> None:
-    """Let the loop turn, sockets included, until something is so."""
-    async with asyncio.timeout(PATIENCE_S):
-        while not condition():
-            await asyncio.sleep(0.001)

@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 from edge.cli.client import Control
+from tests.support.patience import PATIENCE_S
 from tests.support.process import NodeProcess
 
 SIMULATE = Path(__file__).resolve().parents[2] / "tools" / "simulate.py"
-PATIENCE_S = 60.0
 
 
 class Simulator:

@@ -21,7 +21,8 @@ from edge.contract.principal import Kind
 from edge.contract.time import SECOND
 from edge.contract.wire import dumps, loads
 from edge.transports.ctl import ControlSocket
-from tests.support.sessions import House, gateway, until
+from tests.support.patience import until
+from tests.support.sessions import House, gateway
 
 
 @asynccontextmanager

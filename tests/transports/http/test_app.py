@@ -15,7 +15,8 @@ from edge.contract.principal import Kind, Principal
 from edge.contract.wire import loads
 from edge.session.doors import Doors, Hosts, door_of, principal_of, principal_or_guest
 from edge.transports.http.app import STATUS, json_response
-from tests.support.sessions import House, NoTokens, gateway, until
+from tests.support.patience import until
+from tests.support.sessions import House, NoTokens, gateway
 from tests.transports.http.test_listener import echo, exchange, raw, status
 
 

@@ -14,7 +14,8 @@ from websockets.frames import Opcode
 from edge.contract.time import SECOND
 from edge.transports.http.aun import MESSAGE
 from edge.transports.http.websocket import SLICE
-from tests.support.sessions import Caller, dial, gateway, until
+from tests.support.patience import until
+from tests.support.sessions import Caller, dial, gateway
 
 
 async def refused(caller: Caller, text: str) -> tuple[object, int]:

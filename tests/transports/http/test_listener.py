@@ -14,7 +14,8 @@ from edge.contract.time import SECOND
 from edge.system.ports import bind_tcp
 from edge.transports.http.app import json_response, read_body
 from edge.transports.http.http1 import OurH11, OurHttpTools, protocol
-from tests.support.sessions import House, gateway, until
+from tests.support.patience import until
+from tests.support.sessions import House, gateway
 
 HTTP = pytest.mark.parametrize("http", ["httptools", "h11"])
 

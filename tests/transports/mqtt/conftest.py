@@ -17,8 +17,9 @@ from edge.contract.principal import Kind, Principal
 from edge.contract.store import Store
 from edge.system.clock import SystemClock
 from edge.transports.mqtt.builtin import BuiltinEngine
+from tests.support.patience import PATIENCE_S, until
 from tests.support.store import database
-from tests.transports.mqtt.raw import PATIENCE_S, hang_up
+from tests.transports.mqtt.raw import hang_up
 
 
 def pytest_asyncio_loop_factories(config: pytest.Config, item: pytest.Item) -> dict[str, Any]:
@@ -67,9 +68,7 @@ class Rig:
 
     async def until(self, reached: Callable[[], Any]) -> None:
         """Let the loop run until something is so."""
-        async with asyncio.timeout(PATIENCE_S):
-            while not reached():
-                await asyncio.sleep(0.005)
+        await until(reached)
 
 
 @asynccontextmanager

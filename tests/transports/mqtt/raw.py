@@ -8,10 +8,7 @@ from typing import Any
 
 from edge.protocol.mqtt import codec
 from edge.protocol.mqtt.codec import V311, AnyPacket, Connect, Frame
-
-PATIENCE_S = 60.0
-"""How long what must come is waited for."""
-
+from tests.support.patience import PATIENCE_S
 
 _OPEN: list[asyncio.StreamWriter] = []
 

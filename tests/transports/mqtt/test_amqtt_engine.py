@@ -29,9 +29,8 @@ from edge.transports.mqtt.amqtt_porter import Writer, topic_of
 from edge.transports.mqtt.tcp import Entrance
 from tests.support.engines import Gate
 from tests.support.login import let_in
+from tests.support.patience import PATIENCE_S, until
 from tests.support.store import database
-
-PATIENCE_S = 60.0
 
 
 class Rig:
@@ -50,9 +49,7 @@ class Rig:
         )
 
     async def until(self, reached: Callable[[], Any]) -> None:
-        async with asyncio.timeout(PATIENCE_S):
-            while not reached():
-                await asyncio.sleep(0.005)
+        await until(reached)
 
 
 def bound() -> socket.socket:
