@@ -59,7 +59,7 @@ class Listeners:
     async def open(self) -> None:
         """Open what is configured. Raises `StartFailed` when what somebody asked for cannot be had."""
         for listener in self._config.listeners():
-            if listener.owned:
+            if listener.owned and not self._elsewhere(listener):
                 await self._with_a_device(listener.name, partial(self._listen, listener))
             else:
                 await self._listen(listener)
@@ -87,7 +87,7 @@ class Listeners:
 
     async def _listen(self, listener: Listener) -> None:
         """Open one listener, or leave it off and say why. Raises `StartFailed` when somebody asked for this one."""
-        if listener.name.startswith("mqtt") and not self._house.bus.listens:
+        if self._elsewhere(listener):
             self.left_off[listener.name] = ELSEWHERE
             return
         try:
@@ -117,6 +117,10 @@ class Listeners:
         if not listener.loopback:
             self.to_network[listener.name] = f"{listener.host}:{sock.getsockname()[1]}"
             log.info("listener %s is open to other machines at %s", listener.name, self.to_network[listener.name])
+
+    def _elsewhere(self, listener: Listener) -> bool:
+        """Whether it is for devices of a broker that is not ours: no device ever opens it."""
+        return listener.name.startswith("mqtt") and not self._house.bus.listens
 
     def _leave_off(self, listener: Listener, why: str, cure: str = "") -> None:
         self.left_off[listener.name] = why

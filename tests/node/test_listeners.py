@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 import ssl
 from contextlib import AbstractContextManager, closing, nullcontext
 from pathlib import Path
@@ -93,6 +94,18 @@ async def test_the_lan_door_waits_for_the_first_device(tmp_path: Path) -> None:
                     await asyncio.sleep(0.01)
             assert "0.0.0.0:9443 cannot be used" in node.listeners.left_off["https"]
             assert node.facts()["waiting"] == []
+
+
+async def test_with_a_broker_of_ones_own_no_door_of_mqtt_waits_for_a_device(tmp_path: Path) -> None:
+    base = [one for one in SETS if not one.startswith("mqtt.tls")]
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))  # and does not listen: the broker is not there yet
+        port = nobody.getsockname()[1]
+        async with running(tmp_path / "state", "mqtt.engine=external", f"mqtt.external.port={port}", base=base) as node:
+            facts = node.facts()
+            assert facts["waiting"] == []
+            assert facts["left_off"]["mqtts"] == facts["left_off"]["mqtt"]
+            assert "broker of mqtt.external" in facts["left_off"]["mqtts"]
 
 
 async def test_what_other_machines_can_reach_is_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
