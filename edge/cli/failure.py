@@ -19,6 +19,9 @@ from edge.contract.errors import (
     TaskNotFound,
 )
 
+NOT_YOU = "run this as the user of the node, or as root"
+"""The next step of who may not."""
+
 
 class Exit(IntEnum):
     """Exit codes that scripts rely on."""
@@ -71,5 +74,5 @@ def following(what: str, code: int, options: Namespace, error: EdgeError | None 
     if code == Exit.USAGE or isinstance(error, Conflict):
         return f"{options.help_of.prog} --help"
     if code == Exit.NOT_PERMITTED:
-        return "run this as the user of the node, or as root"
+        return NOT_YOU
     return "the same again in a while, or aun-edge doctor" if code == Exit.TRY_LATER else "aun-edge doctor"

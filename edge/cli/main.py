@@ -9,7 +9,7 @@ import sys
 from argparse import Namespace
 from collections.abc import Sequence
 
-from edge.cli.failure import Exit, Failure, exit_code, following
+from edge.cli.failure import NOT_YOU, Exit, Failure, exit_code, following
 from edge.cli.parser import BYTES, build
 from edge.cli.places import default_state_dir
 from edge.contract.errors import EdgeError
@@ -54,8 +54,7 @@ def _done(options: Namespace) -> int:
     except BrokenPipeError:
         raise
     except PermissionError as error:
-        step = "run this as the user of the node, or as root"
-        return _complain(f"{error.filename or 'this'} may not be used by you", step, Exit.NOT_PERMITTED)
+        return _complain(f"{error.filename or 'this'} may not be used by you", NOT_YOU, Exit.NOT_PERMITTED)
     except OSError as error:
         if error.filename:
             return _complain(f"{error.filename}: {error.strerror}", "name another place, or mend this one", Exit.FAILED)

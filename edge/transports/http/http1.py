@@ -97,8 +97,11 @@ if HttpToolsProtocol is not None:
 
         config: Config
         _head = 0
+        """Bytes of the head that came, as far as llhttp has told of them."""
         _silent = 0
+        """Bytes since it told of anything: it may be reading a trailer or an extension that never ends."""
         _told = False
+        """Whether it told of anything in these bytes."""
         _in_head = True
         _too_large = False
         _too_many = False
