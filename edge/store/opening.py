@@ -15,7 +15,7 @@ from typing import NamedTuple, cast
 
 from edge.store import wal
 from edge.store.ballast import Ballast
-from edge.store.connection import PAGE, open_reader, open_writer, primary
+from edge.store.connection import PAGE, open_writer, primary
 from edge.store.marks import Found, Mark
 from edge.store.migration import statements
 from edge.store.room import free
@@ -185,21 +185,36 @@ class Cut(NamedTuple):
 
 def cut_off(path: Path) -> Cut:
     """What a damaged place of a file's log hides, before anybody opens the file."""
-    index = wal.Index(path)
     try:
         done = wal.brought_in(path)
-        with closing(open_reader(path)) as conn:
-            conn.execute("SELECT count(*) FROM sqlite_master").fetchone()
-            frames = index.state().frames
+        frames = _readable(path)
         cut = wal.cut_off(path, frames, PAGE)
     except UNUSABLE as error:
         logger.debug("%s: its log cannot be looked at: %s", path.name, error)
         return Cut()
-    finally:
-        index.close()
     if done == cut.log and done.frames > frames:
         return Cut(max(1, cut.commits), aside=True, spared=True)
     return Cut(cut.commits, aside=cut.commits > 0 and _better_alone(path))
+
+
+def _readable(path: Path) -> int:
+    """How many frames of its log SQLite reads. Raises `OSError`, `sqlite3.Error`."""
+    index = wal.Index(path)
+    try:
+        with closing(sqlite3.connect(_uri(path, "mode=ro"), uri=True)) as conn:
+            try:
+                conn.execute("SELECT count(*) FROM sqlite_master").fetchone()
+            except sqlite3.Error as error:
+                if primary(error) != sqlite3.SQLITE_CORRUPT:
+                    raise
+                logger.debug("%s with what can be read of its log: %s", path.name, error)
+            return index.state().frames
+    finally:
+        index.close()
+
+
+def _uri(path: Path, how: str) -> str:
+    return f"{path.absolute().as_uri()}?{how}"
 
 
 def _better_alone(path: Path) -> bool:
@@ -207,7 +222,7 @@ def _better_alone(path: Path) -> bool:
     is in the database already. A large one is not looked at."""
     if path.stat().st_size > CHECK_OCTETS:
         return False
-    return not _sound(path.absolute().as_uri() + "?mode=ro") and _sound(path.absolute().as_uri() + "?immutable=1")
+    return not _sound(_uri(path, "mode=ro")) and _sound(_uri(path, "immutable=1"))
 
 
 def _sound(uri: str) -> bool:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import random
 import shutil
+import sqlite3
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -305,6 +307,32 @@ def test_a_database_that_half_a_log_would_spoil_is_better_off_without(tmp_path: 
     assert (cut.aside, cut.spared, cut.commits > 1) == (True, False, True)
     assert opening.keep_log(path, tmp_path / "quarantine", "now", cut) == cut
     assert rows(path) == count
+
+
+def test_so_it_is_when_not_even_its_tables_can_be_read_with_it(tmp_path: Path) -> None:
+    """The list of tables of a time when it was longer, in pages that hold rows by now."""
+    conn = open_writer(tmp_path / "x.db")
+    for number in range(200):
+        conn.execute(f"CREATE TABLE t{number} (a_column_with_a_name_that_takes_room INTEGER, another TEXT) STRICT")
+    conn.execute("CREATE TABLE t (n INTEGER PRIMARY KEY, body BLOB) STRICT")
+    conn.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+    conn.execute("DROP TABLE t0")
+    start = Path(f"{tmp_path}/x.db-wal").stat().st_size
+    for number in range(1, 200):
+        conn.execute(f"DROP TABLE t{number}")
+    conn.executemany("INSERT INTO t VALUES (?, ?)", [(n, bytes(3_000)) for n in range(300)])
+    conn.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+    main, log = (tmp_path / "x.db").read_bytes(), (tmp_path / "x.db-wal").read_bytes()
+    conn.close()
+    path = tmp_path / "x.db"
+    path.write_bytes(main)
+    Path(f"{path}-wal").write_bytes(flipped(log, start + 100))
+    with pytest.raises(sqlite3.DatabaseError, match="malformed"), closing(open_reader(path)) as reader:
+        reader.execute("SELECT count(*) FROM sqlite_master").fetchall()
+    cut = opening.cut_off(path)
+    assert (cut.aside, cut.spared) == (True, False)
+    opening.keep_log(path, tmp_path / "quarantine", "now", cut)
+    assert rows(path) == 300
 
 
 def test_a_large_one_is_not_looked_at_for_that(tmp_path: Path) -> None:
