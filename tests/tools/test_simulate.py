@@ -154,14 +154,23 @@ def test_a_second_run_uses_the_same_users_and_tells_what_it_does(simulator: Simu
     assert kept.read_bytes() == before
 
 
-def test_who_leaves_in_order_says_so(simulator: Simulator) -> None:
-    simulator.skills("sim-plug.outlet", "sim-thermometer.temperature")
-    simulator.stop()
+def test_who_leaves_in_order_says_so(tmp_path: Path) -> None:
+    with NodeProcess(tmp_path / "state") as node:
+        leaving = Simulator(node)
+        try:
+            all_are(leaving.control, online=True)
+        finally:
+            leaving.stop()
+        all_are(leaving.control, online=False)
+
+
+def all_are(control: Control, *, online: bool) -> None:
+    """Wait until everybody who has a will is there, or gone."""
     wanted = {"sim-thermometer", "sim-worker", "sim-plug", "sim-lock", "sim-lamp"}
     until = time.monotonic() + PATIENCE_S
     while True:
-        online = {one["name"]: one["online"] for one in simulator.control.call("device.list")}
-        if all(online[name] is False for name in wanted):
+        said = {one["name"]: one["online"] for one in control.call("device.list")}
+        if all(said.get(name) is online for name in wanted):
             return
-        assert time.monotonic() < until, online
+        assert time.monotonic() < until, said
         time.sleep(0.05)
