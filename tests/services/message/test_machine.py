@@ -150,7 +150,7 @@ class Inbox(RuleBasedStateMachine):
         self.whole[device] = max(self.whole[device], min(seq, self.head))
         assert answer["ack_seq"] == self.whole[device]
         self.show(seq)
-        self.acked |= {n for n in self.ring if n <= min(seq, self.head) and self.owner.get(n) == device}
+        self.acked |= {n for n in self.ring if n <= self.whole[device] and self.owner.get(n) == device}
 
     @rule(device=DEVICES, sender=SENDERS, seq=st.integers(0, 40))
     def ack_sender(self, device: str, sender: str, seq: int) -> None:
