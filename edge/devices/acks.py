@@ -24,6 +24,8 @@ class Acks:
         self.pending = Pending()
         self.awaited = False
         """Whether somebody waits for the ack of a row; otherwise they may stay for the wear window."""
+        self.hurry = False
+        """Whether what somebody waits for may be waiting for the wear window."""
         self.alarm = False
         """Whether among the rows is one of an alarm."""
 

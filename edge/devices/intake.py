@@ -184,6 +184,7 @@ class Intake:
                 acks.alarm = True
             return True
         if cap.pending is not None:
+            acks.hurry = acks.hurry or cap.pending.lazy
             cap.pending.then(acks.wait())
             cap.pending.then(lambda error: self._again(cap, value, at, stated, live))
             return True
@@ -201,8 +202,11 @@ class Intake:
         """Hand the rows of a batch to the store, in one call."""
         rows, acks.rows = acks.rows, []
         if not rows:
+            if acks.awaited and acks.hurry:
+                self._registry.readings.hurry()
             return
         pending = acks.pending
+        pending.lazy = not acks.awaited
         pending.then(acks.wait())
         seqs = range(0)
 

@@ -32,11 +32,13 @@ class Latest(msgspec.Struct, frozen=True):
 class Pending:
     """A commit under way, and who waits for it."""
 
-    __slots__ = ("_calls", "over")
+    __slots__ = ("_calls", "lazy", "over")
 
     def __init__(self) -> None:
         self._calls: list[Callable[[BaseException | None], None]] = []
         self.over = False
+        self.lazy = False
+        """Whether it waits for the wear window, because nobody waits for it."""
 
     def then(self, call: Callable[[BaseException | None], None]) -> None:
         """Call when it is on disk, or with why it is not."""

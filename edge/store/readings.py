@@ -114,6 +114,10 @@ class Readings:
             self.octets += OVERHEAD * len(rows) + sum([len(value) for _, _, _, value in rows])
         return seqs
 
+    def hurry(self) -> None:
+        """Let what was added lazily go with a commit now: somebody waits for it after all."""
+        self._hot.bulk(_INSERT, [], lambda error: None)
+
     async def since(self, cap: int, seq: int, rows: int, who: str = "") -> tuple[list[Reading], int, bool]:
         """(readings of a capability after `seq`, oldest first; where to go on; whether there may be more).
 

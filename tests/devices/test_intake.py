@@ -365,6 +365,19 @@ async def test_readings_without_an_ack_may_wait_for_the_wear_window(tmp_path: Pa
         assert await h.values() == [1, 2, 3]
 
 
+async def test_who_waits_for_a_value_that_may_wait_is_not_kept_waiting(tmp_path: Path) -> None:
+    async with house(tmp_path, wear_window_us=60_000_000) as h:
+        who = await native(h)
+        h.bus.arrive("aun/v1/dev/state/t", "1", who, qos=0)
+        await h.bus.turn()
+        same = h.bus.arrive("aun/v1/dev/state/t", "1", who, qos=1)
+        await h.bus.turn()
+        await h.hot.ping()
+        await turn()
+        assert same.acked
+        assert await h.values() == [1]
+
+
 async def test_a_slug_of_the_configured_prefix_is_no_device_name(tmp_path: Path) -> None:
     from edge.contract.errors import InvalidParams
     from edge.devices.intake import Intake
