@@ -21,8 +21,9 @@ from edge.contract.gap import Gap
 from edge.contract.limit import Limits, declare
 from edge.contract.store import Unit
 from edge.contract.time import SECOND, Clock, Stamp, later
-from edge.store import migrate, opening, snapshot, wal
+from edge.store import damaged_log, migrate, opening, snapshot, wal
 from edge.store.connection import MEDIUM_FAILED, open_writer, primary
+from edge.store.damaged_log import Damage
 from edge.store.headroom import Headroom
 from edge.store.housekeeping import Housekeeping
 from edge.store.jobs import BulkJob, UnitJob
@@ -109,14 +110,14 @@ class Database:
         now = self._clock.now()
         stamp = f"{now.boot}-{now.mono_us // SECOND}"
         had_wal = Path(f"{self.path}-wal").exists()
-        cut = opening.cut_off(self.path) if had_wal else opening.Cut()
-        if cut.commits:
-            cut = opening.keep_log(self.path, self._quarantine, stamp, cut)
+        hidden = damaged_log.look(self.path) if had_wal else Damage()
+        if hidden.commits:
+            hidden = damaged_log.keep(self.path, self._quarantine, stamp, hidden)
         mark = self._marks.mark(self.name)
         conn, self.damage = opening.sound(self.path, mark, self._quarantine, stamp, synchronous=self._synchronous)
         index = wal.Index(self.path)
         try:
-            conn, found = self._prepare(conn, index, had_wal and not self.damage, opening.Cut() if self.damage else cut)
+            conn, found = self._prepare(conn, index, had_wal and not self.damage, Damage() if self.damage else hidden)
         except sqlite3.DatabaseError as error:
             if self.damage or not opening.damaged(error):
                 raise
@@ -124,11 +125,11 @@ class Database:
             opening.put_aside(self.path, self._quarantine, stamp)
             index = wal.Index(self.path)
             fresh = open_writer(self.path, synchronous=self._synchronous)
-            conn, found = self._prepare(fresh, index, False, opening.Cut())
+            conn, found = self._prepare(fresh, index, False, Damage())
         self._compare(found)
         if found.cut:
             logger.error("%s: %d commits or more are behind a damaged place of its log", self.name, found.cut)
-            opening.bring_in(conn, self.path)
+            damaged_log.bring_in(conn, self.path)
         headroom = Headroom(self.path, conn, index, self._marks, self._reserve)
         writer = Writer(self.path, conn, self._clock, self._marks, self._finished, index, headroom)
         readers = Readers(self.path, self._clock, self._marks)
@@ -139,12 +140,12 @@ class Database:
         self._writer, self._readers = writer, readers
 
     def _prepare(
-        self, conn: sqlite3.Connection, index: wal.Index, had_wal: bool, cut: opening.Cut
+        self, conn: sqlite3.Connection, index: wal.Index, had_wal: bool, hidden: Damage
     ) -> tuple[sqlite3.Connection, Found]:
         """Migrate, and read what the file says of itself; connection and index are closed when that fails."""
         try:
             conn = self._migrate(conn)
-            return conn, opening.look(conn, index, had_wal, cut)
+            return conn, opening.look(conn, index, had_wal, hidden)
         except BaseException:
             opening.abandon(conn)
             index.close()

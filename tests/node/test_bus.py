@@ -146,6 +146,6 @@ async def test_amqtt_is_shown_with_what_devices_miss(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(find_spec("amqtt") is not None, reason="the extra amqtt is there")
 async def test_an_engine_that_is_not_installed_stops_the_start_with_what_to_do(tmp_path: Path) -> None:
-    with pytest.raises(StartFailed, match=r"the package amqtt, .* pip install -e '\.\[amqtt\]'"):
+    with pytest.raises(StartFailed, match=r"the package amqtt, .*pip install -e '\.\[amqtt\]'"):
         async with running(tmp_path / "state", "mqtt.engine=amqtt"):
             pass

@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from edge.store import opening
+from edge.store import damaged_log
 from edge.store.connection import FRAME, open_reader, open_writer
+from edge.store.damaged_log import Damage
 from edge.store.wal import Index, State, brought_in
 from edge.system.clock import SystemClock
 from tests.support.store import database
@@ -66,7 +67,7 @@ def opened(path: Path, log: bytes) -> tuple[int, int]:
     Path(f"{path}-wal").write_bytes(log)
     Path(f"{path}-shm").unlink(missing_ok=True)
     before = path.read_bytes()
-    cut, aside, _ = opening.cut_off(path)
+    cut, aside, _ = damaged_log.look(path)
     assert not aside
     conn = open_writer(path)
     try:
@@ -132,10 +133,10 @@ def test_a_log_that_began_anew_over_an_older_one_is_whole(tmp_path: Path) -> Non
 
 def test_without_a_log_or_without_a_database_nothing_can_be_said(tmp_path: Path) -> None:
     path, log = written(tmp_path / "x")
-    assert opening.cut_off(path) == opening.Cut()
+    assert damaged_log.look(path) == Damage()
     path.write_bytes(b"no database")
     Path(f"{path}-wal").write_bytes(flipped(log, frame(2)))
-    assert opening.cut_off(path) == opening.Cut()
+    assert damaged_log.look(path) == Damage()
 
 
 def left_by_a_kill(folder: Path, *, behind: int = 0) -> Path:
@@ -166,10 +167,10 @@ def test_a_damaged_log_takes_nothing_back_from_a_database_that_has_it(tmp_path: 
     assert log.stat().st_size == frame(9)
     content = flipped(log.read_bytes(), frame(damaged) + 100)
     log.write_bytes(content)
-    cut = opening.cut_off(path)
+    cut = damaged_log.look(path)
     assert cut.spared
     assert cut.commits >= 1
-    assert opening.keep_log(path, tmp_path / "quarantine", "now", cut) == cut
+    assert damaged_log.keep(path, tmp_path / "quarantine", "now", cut) == cut
     assert (tmp_path / "quarantine" / "x-log-now" / "x.db-wal").read_bytes() == content
     assert rows(path) == 6
 
@@ -179,9 +180,9 @@ def test_so_it_does_where_its_header_is_damaged(tmp_path: Path, header: int) -> 
     path = left_by_a_kill(tmp_path / "x")
     log = Path(f"{path}-wal")
     log.write_bytes(flipped(log.read_bytes(), header))
-    cut = opening.cut_off(path)
+    cut = damaged_log.look(path)
     assert cut.spared
-    opening.keep_log(path, tmp_path / "quarantine", "now", cut)
+    damaged_log.keep(path, tmp_path / "quarantine", "now", cut)
     assert rows(path) == 6
 
 
@@ -192,7 +193,7 @@ def test_a_log_that_nobody_needs_goes_also_where_it_cannot_be_kept(
     path = left_by_a_kill(tmp_path / "x")
     log = Path(f"{path}-wal")
     log.write_bytes(flipped(log.read_bytes(), frame(4) + 100))
-    cut = opening.cut_off(path)
+    cut = damaged_log.look(path)
 
     def refuse(*given: object, **more: object) -> None:
         raise OSError("no")
@@ -200,8 +201,8 @@ def test_a_log_that_nobody_needs_goes_also_where_it_cannot_be_kept(
     with monkeypatch.context() as patched:
         for name in fails:
             patched.setattr(Path, name, refuse)
-        left = opening.keep_log(path, tmp_path / "quarantine", "now", cut)
-    assert left == (cut if "unlink" not in fails else opening.Cut(cut.commits))
+        left = damaged_log.keep(path, tmp_path / "quarantine", "now", cut)
+    assert left == (cut if "unlink" not in fails else Damage(cut.commits))
     assert log.exists() is not left.spared
 
 
@@ -222,9 +223,9 @@ def test_a_log_that_is_needed_stays_where_it_is(tmp_path: Path) -> None:
     whole = log.read_bytes()
     assert len(whole) == frame(9)
     log.write_bytes(flipped(whole, frame(7) + 100))
-    assert not opening.cut_off(path).spared
+    assert not damaged_log.look(path).spared
     again = left_by_a_kill(tmp_path / "y", behind=3)
-    assert opening.cut_off(again) == opening.Cut()
+    assert damaged_log.look(again) == Damage()
     assert rows(again) == 6
 
 
@@ -242,7 +243,7 @@ def test_an_older_index_than_the_log_is_not_believed(tmp_path: Path) -> None:
     log, index = Path(f"{path}-wal"), Path(f"{path}-shm")
     whole, old = log.read_bytes(), index.read_bytes()
     log.write_bytes(flipped(whole, frame(4) + 100) + whole[-FRAME:])
-    assert not opening.cut_off(path).spared
+    assert not damaged_log.look(path).spared
     log.write_bytes(whole)
     conn = open_writer(path)
     conn.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
@@ -257,7 +258,7 @@ def test_an_older_index_than_the_log_is_not_believed(tmp_path: Path) -> None:
         log.write_bytes(flipped(anew, damage) if damage else anew)
         index.write_bytes(old)
         assert brought_in(path).frames == 9
-        assert not opening.cut_off(path).spared
+        assert not damaged_log.look(path).spared
 
 
 def test_without_room_a_damaged_log_is_not_copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -266,10 +267,10 @@ def test_without_room_a_damaged_log_is_not_copied(tmp_path: Path, monkeypatch: p
     Path(f"{path}-wal").write_bytes(log)
     kept = tmp_path / "quarantine" / "x-log-now" / "x.db-wal"
     with monkeypatch.context() as patched:
-        patched.setattr(opening, "free", lambda path: opening.KEEP_FREE + len(log) - 1)
-        opening.keep_log(path, tmp_path / "quarantine", "now", opening.Cut(1))
+        patched.setattr(damaged_log, "free", lambda path: damaged_log.KEEP_FREE_OCTETS + len(log) - 1)
+        damaged_log.keep(path, tmp_path / "quarantine", "now", Damage(1))
         assert not kept.exists()
-    opening.keep_log(path, tmp_path / "quarantine", "now", opening.Cut(1))
+    damaged_log.keep(path, tmp_path / "quarantine", "now", Damage(1))
     assert kept.read_bytes() == log
 
 
@@ -303,9 +304,9 @@ def mixed(folder: Path, *, octets: int = 0) -> tuple[Path, int]:
 def test_a_database_that_half_a_log_would_spoil_is_better_off_without(tmp_path: Path) -> None:
     """Old pages before the damaged place between newer ones: SQLite would call the whole file malformed."""
     path, count = mixed(tmp_path / "x")
-    cut = opening.cut_off(path)
+    cut = damaged_log.look(path)
     assert (cut.aside, cut.spared, cut.commits > 1) == (True, False, True)
-    assert opening.keep_log(path, tmp_path / "quarantine", "now", cut) == cut
+    assert damaged_log.keep(path, tmp_path / "quarantine", "now", cut) == cut
     assert rows(path) == count
 
 
@@ -329,15 +330,15 @@ def test_so_it_is_when_not_even_its_tables_can_be_read_with_it(tmp_path: Path) -
     Path(f"{path}-wal").write_bytes(flipped(log, start + 100))
     with pytest.raises(sqlite3.DatabaseError, match="malformed"), closing(open_reader(path)) as reader:
         reader.execute("SELECT count(*) FROM sqlite_master").fetchall()
-    cut = opening.cut_off(path)
+    cut = damaged_log.look(path)
     assert (cut.aside, cut.spared) == (True, False)
-    opening.keep_log(path, tmp_path / "quarantine", "now", cut)
+    damaged_log.keep(path, tmp_path / "quarantine", "now", cut)
     assert rows(path) == 300
 
 
 def test_a_large_one_is_not_looked_at_for_that(tmp_path: Path) -> None:
-    path, _ = mixed(tmp_path / "x", octets=opening.CHECK_OCTETS)
-    cut = opening.cut_off(path)
+    path, _ = mixed(tmp_path / "x", octets=damaged_log.CHECK_OCTETS)
+    cut = damaged_log.look(path)
     assert (cut.aside, cut.commits > 1) == (False, True)
 
 
